@@ -62,5 +62,5 @@ fn what_backward_allocates_is_told_by_node_and_caller() {
     assert!(frames.contains(&"MmBackward0"), "the kept gradients are a product's: {}", said["findings"]);
     let text = strandline(&["report".as_ref(), path.as_os_str()]);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("by MmBackward0 in the backward started at your "), "{text}");
+    assert!(text.contains("by MmBackward0 in the backward pass started at your "), "{text}");
 }

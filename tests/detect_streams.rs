@@ -129,7 +129,7 @@ fn trl_offload_is_live_after_stream_exit() {
     let verdict = judge(&j.replay, &j.detector);
     let process = Process::new(&j.replay, &job.names, &verdict, j.detector.findings());
     let text = headline(&process, f, None, Spread { found: 1, all: 1, namesakes: Namesakes::None });
-    assert!(text.contains(", rate falling, in "), "{text}");
+    assert!(text.contains("), because the growth slows down"), "{text}");
 }
 
 #[test]

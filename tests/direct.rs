@@ -155,8 +155,7 @@ fn the_call_that_first_heard_of_a_broken_device_is_named() {
     assert!(call["stream"].is_u64(), "{call}");
     let text = support::strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected =
-        "In step 7 (forward), an illegal memory access on GPU 0: cudaStreamSynchronize returned error 700";
+    let expected = "In step 7 (forward), CUDA reported an illegal memory access on GPU 0: cudaStreamSynchronize returned error 700";
     assert!(text.matches(expected).count() == 2 && text.contains(" at your "), "{text}");
     assert!(text.contains(&format!("fault.py:{line} in train")), "{text}");
     assert!(text.contains("CUDA_LAUNCH_BLOCKING=1"), "{text}");

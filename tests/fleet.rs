@@ -89,7 +89,7 @@ fn three_ranks_that_differ_are_named_among_sixty_four() {
     {
         assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(line), "{line}: {text}");
     }
-    assert!(text.contains("62 of 64 ranks have a recording here; there is none of rank 62 to 63"), "{text}");
+    assert!(text.contains("62 of 64 ranks have a recording here; there is none for rank 62 to 63"), "{text}");
     assert!(text.contains("1 rank was restarted"), "{text}");
     let page = folder.join("page.html");
     strandline(&["report", &format!("--html={}", page.display()), &fleet]);

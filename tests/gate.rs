@@ -47,7 +47,7 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     let (status, stdout, _) = report(&["--allow-growth", "65MiB/step"], &[]);
     assert_eq!(status, 0);
     assert!(
-        stdout.starts_with("strandline: NO LEAK. Apart from what is suppressed, no line"),
+        stdout.starts_with("strandline: NO LEAK. Apart from suppressed findings, no line"),
         "one judgement: {stdout}"
     );
     assert!(unwrapped(&stdout).contains("suppressed by --allow-growth 65 MiB/step"), "{stdout}");
@@ -81,7 +81,7 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     write("bad.supp", "growing:judged.py\n\njudged.py\n");
     let (status, stdout, stderr) = report(&["--suppressions", "known.supp"], &[]);
     assert_eq!(status, 0, "{stdout}{stderr}");
-    assert!(stdout.starts_with("strandline: NO LEAK. Apart from what is suppressed, no line"), "{stdout}");
+    assert!(stdout.starts_with("strandline: NO LEAK. Apart from suppressed findings, no line"), "{stdout}");
     assert!(unwrapped(&stdout).contains("suppressed by known.supp:2"), "{stdout}");
     assert!(stderr.contains("matched nothing: growing:nobody_has_this (known.supp:3)"), "{stderr}");
     assert!(!stderr.contains("known.supp:2"), "{stderr}");

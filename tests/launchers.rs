@@ -108,7 +108,7 @@ fn torchrun_has_a_recording_for_each_rank() {
             .into_iter()
             .find(|p| p.to_string_lossy().ends_with(&format!("r{rank}.strand")));
         let text = strandline(&["report".as_ref(), file.expect("its recording").as_os_str()]);
-        assert!(text.contains(&format!("GPU {rank} (the machine's {machine})")), "{text}");
+        assert!(text.contains(&format!("GPU {rank} (GPU {machine} of the machine)")), "{text}");
     }
 }
 

@@ -20,7 +20,7 @@ const LABELS: [&str; 14] = [
     "the rest",
     "LEAK 1",
     "allocated",
-    "in the backward started at your",
+    "in the backward pass started at your",
     "because",
     "fix",
     "steps",

@@ -452,7 +452,7 @@ fn a_watcher_that_is_killed_and_a_rank_that_is_restarted() {
     let logs = folder.files(".log");
     let [log] = logs.as_slice() else { panic!("one log: {logs:?}") };
     let text = || std::fs::read_to_string(log).expect("the log");
-    until("the last watch ends", || text().ends_with("the watch is over\n"));
+    until("the last watch ends", || text().ends_with("so watching has ended\n"));
     let text = text();
     assert_eq!(text.matches("ended unexpectedly").count(), 1, "{text}");
     assert!(text.matches(": watching ").count() >= 2, "{text}");

@@ -162,7 +162,7 @@ impl Case {
             self.finding = stood;
             let noun = self.finding.grain.noun();
             self.finding.explain = format!(
-                "as the last {noun} ended, after which {all} of it was freed: {}",
+                "at the end of the last {noun}, before the job freed {all} of this memory: {}",
                 self.finding.explain
             );
         }
@@ -271,20 +271,20 @@ fn certainty(
                 word = Certainty::Leak;
             }
             evidence.push(Evidence::new(
-                "blocks that have lived longer than any freed block of their line",
+                "live blocks that are older than any freed block from the same line",
                 blocks.saturating_sub(once.len() as u64) as f64,
             ));
-            evidence.push(Evidence::new("different steps that left such blocks", marks.into()));
+            evidence.push(Evidence::new("different steps that allocated these blocks", marks.into()));
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
-                "trend of their allocations (Laplace test; below -2: fewer and fewer)",
+                "trend of how often these blocks are allocated (Laplace test; below -2: less and less often)",
                 trend,
             ));
         }
         Rule::Backlog { life } => {
             evidence.push(Evidence::new(
-                "blocks more than when it began, of a line whose blocks are freed",
+                "more live blocks than when the growth began, from a line whose blocks are also freed",
                 blocks as f64,
             ));
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
@@ -293,7 +293,7 @@ fn certainty(
             evidence.push(Evidence::new(REMADE, rises.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
-                "trend of these times (Laplace test; below -2: less and less often)",
+                "trend of how often this happens (Laplace test; below -2: less and less often)",
                 trend,
             ));
         }
@@ -309,7 +309,7 @@ fn certainty(
 }
 
 /// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
-pub const UNCOLLECTED: &str = "; Python has run no full garbage collection since the oldest of them was allocated, so reference cycles may keep them: gc.collect() would free those";
+pub const UNCOLLECTED: &str = "; Python has not run a full garbage collection since the oldest of these blocks was allocated, so reference cycles may keep them alive; gc.collect() would free such blocks";
 
 /// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
 /// `first`: what reference cycles keep looks like a leak until then.

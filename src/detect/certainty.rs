@@ -22,7 +22,7 @@ named! {
 /// One fact that the certainty of a finding rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// What was counted or measured, in words: "blocks that have lived longer than any freed block of their line".
+    /// What was counted or measured, in words: "live blocks that are older than any freed block from the same line".
     pub what: String,
     /// Its number.
     pub value: f64,

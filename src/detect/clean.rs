@@ -52,20 +52,20 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
     if let Some(f) = all.iter().find(|f| is_bounded(f) && f.room_below_bound(replay).is_some()) {
         let device = f.device.0;
         return format!(
-            "but a buffer is filling whose limit is larger than GPU {device} (see its note); {other}"
+            "but a buffer is still filling, and its limit is larger than the memory of GPU {device} (see its note); {other}"
         );
     }
     if has_bounded {
-        return format!("what grows is a buffer with a limit (see its note); {other}");
+        return format!("the growth that was found is in a buffer with a limit (see its note); {other}");
     }
     let is_small =
         |f: &Finding| f.certainty == Certainty::Note && f.kind.is_leak() && f.withdrawn_step.is_none();
     let said = if all.iter().any(stopped) {
-        "growth that was seen has stopped; no other line of code"
+        "the growth that was found has stopped; no other line of code"
     } else if all.iter().any(Finding::is_suppressed) {
-        "apart from what is suppressed, no line of code"
+        "apart from suppressed findings, no line of code"
     } else if all.iter().any(is_small) {
-        "apart from what a note tells, no line of code"
+        "apart from what the notes describe, no line of code"
     } else {
         other
     };
@@ -87,7 +87,7 @@ fn watched(replay: &Replay) -> String {
 fn not_judged(replay: &Replay) -> String {
     most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
         format!(
-            ". Not judged: the {} after the last step, in which GPU {} had the most allocated ({})",
+            ". The time after the last step ({}) was not judged; GPU {} had the most memory allocated then ({})",
             plural(seconds, "second"),
             device.0,
             size(bytes.0)
@@ -107,7 +107,7 @@ fn higher_peaks(replay: &Replay) -> String {
     let peaks = peaks.filter(|(_, (first, last, _))| last - first >= WORTH);
     peaks.map_or_else(String::new, |(device, (first, last, steps))| {
         format!(
-            ". But the last {} needed more and more on GPU {}: the first of them {} at its peak, the last {}",
+            ". But the last {} needed more and more memory on GPU {}: {} in the first of these steps, {} in the last one",
             plural(steps as u64, "step"),
             device.0,
             size(first),
@@ -121,7 +121,7 @@ fn higher_ends(replay: &Replay) -> String {
     let rise = in_steps(replay).find_map(|d| Some((d.id, all_that_rises(d)?)));
     rise.map_or_else(String::new, |(device, r)| {
         format!(
-            ". But what is allocated at the ends of steps rose on GPU {}, from {} in step {} to {} in step {}, though no single line grows as a leak does",
+            ". But the memory allocated at the end of each step rose on GPU {}, from {} in step {} to {} in step {}, although no single line grows like a leak",
             device.0,
             size(r.floors[0]),
             thousands(r.steps[0].into()),

@@ -12,7 +12,7 @@ pub(super) fn pool_of(replay: &Replay) -> Option<(&str, &str)> {
 pub(super) fn blinds(replay: &Replay) -> Option<String> {
     if let Some((of, setting)) = pool_of(replay) {
         return Some(format!(
-            "{of} divides its memory among its arrays itself, which no CUDA call shows; with {setting} set, each array is a CUDA call of its own"
+            "{of} divides its memory among its arrays without CUDA calls, so the arrays cannot be recorded; with {setting} set, it makes a CUDA call for each array"
         ));
     }
     // CuPy tells of the pool's blocks.
@@ -25,8 +25,7 @@ pub(super) fn blinds(replay: &Replay) -> Option<String> {
         went.saturating_mul(2) < came
     };
     (is_cupy && replay.devices().any(keeps)).then(|| {
-        "CuPy keeps what the program frees in a memory pool of its own, and its blocks are not seen; \
-         `import strandline; strandline.start()` after `import cupy` would show them, and so would cupy.cuda.set_allocator(None)"
+        "CuPy keeps freed memory in its own memory pool, whose blocks are not recorded; to record them, call `import strandline; strandline.start()` after `import cupy`, or call cupy.cuda.set_allocator(None)"
             .to_owned()
     })
 }

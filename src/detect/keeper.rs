@@ -139,10 +139,11 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         Owner::Other => {}
     }
     if k.bound.is_some() && k.holds_what_grows(finding) {
-        let what = format!("entries of {}, whose number stays the same while what is in them grows", k.path);
+        let what =
+            format!("entries of {}: their number stays the same, but the memory in them grows", k.path);
         tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
     } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|most| k.ends_at(*most))) {
-        tell(finding, Evidence::new(format!("entries at most, by {limit}"), entries as f64));
+        tell(finding, Evidence::new(format!("maximum number of entries, set by {limit}"), entries as f64));
         let bound = bound(finding, k, entries, limit);
         if bound.bytes.is_none_or(|all| all <= LARGEST) {
             finding.certainty = Certainty::Bounded;
@@ -151,21 +152,24 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         }
         tell(
             finding,
-            Evidence::new("bytes of so many entries, more than any GPU has", bound.bytes.unwrap_or(0) as f64),
+            Evidence::new(
+                "bytes that this many entries would take: more than any GPU has",
+                bound.bytes.unwrap_or(0) as f64,
+            ),
         );
     }
     if k.shrank {
-        tell(finding, Evidence::new("times its holder was seen with fewer entries than before", 1.0));
+        tell(finding, Evidence::new("times that the holder had fewer entries than at an earlier check", 1.0));
         finding.certainty = finding.certainty.min(Certainty::Growing);
         return;
     }
     let grew = k.length_then.zip(k.length_now).filter(|_| k.grew());
     if let Some((then, now)) = grew {
-        let what = format!("more entries in {} than at the first look", k.path);
+        let what = format!("entries added to {} since the first check", k.path);
         tell(finding, Evidence::new(what, (now - then) as f64));
     }
     if k.deepens {
-        let what = format!("steps that the graph of {} reaches back", k.path);
+        let what = format!("number of earlier steps that the autograd graph of {} includes", k.path);
         let steps = finding.last_step.saturating_sub(finding.first_step);
         tell(finding, Evidence::new(what, f64::from(steps)));
     }
@@ -173,7 +177,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(
             finding,
             Evidence::new(
-                "graph that a backward may still go through: nothing that it saved was seen to have been changed in place since",
+                "autograd graph that a later backward may still use: none of its saved tensors was seen to be changed in place",
                 1.0,
             ),
         );

@@ -132,7 +132,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     }
     if let Some((blocks, usual)) = again {
         m.explain.push_str(&format!(
-            "; one line allocated {} of it, where another step allocates {} there",
+            "; one line allocated {} in this step, and about {} in each earlier step",
             plural(blocks, "block"),
             thousands(usual)
         ));
@@ -143,7 +143,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
 /// Times as many blocks of a line as a usual step allocates there, that show that the same was done again and again.
 const AGAIN: u64 = 8;
 /// What helps then.
-const OF_REPEATED: &str = "if it is an evaluation, run it under torch.no_grad(), so that no graph keeps its batches; else do less of it at once";
+const OF_REPEATED: &str = "if this is an evaluation, run it under torch.no_grad(), so that no autograd graph keeps its batches; otherwise process less data at once";
 
 /// Blocks of the line that has most of what the step that failed allocated, in a forward, and how many other steps allocate there.
 fn repeated(replay: &Replay, d: &Device, o: &OomEvent) -> Option<(u64, u64)> {
@@ -280,10 +280,10 @@ impl PostMortem {
             Cause::Limit => (
                 "a limit on this process".into(),
                 format!(
-                    "the card had {} free for the {asked}, but a limit keeps {} from using it",
+                    "the card had {} free when {asked} was requested, but a limit keeps {} from using it",
                     size(o.free.map_or(0, |f| f.0)),
                     match o.call {
-                        None => format!("PyTorch, which has {},", size(o.reserved.0)),
+                        None => format!("PyTorch, which has reserved {},", size(o.reserved.0)),
                         Some(_) => "the program".to_owned(),
                     }
                 ),
@@ -305,7 +305,7 @@ impl PostMortem {
                 (
                     short,
                     format!(
-                        "it needed at least {} on top of what it began with; the median of the steps before needed {}",
+                        "this step needed at least {} more than it began with; the median of the earlier steps is {}",
                         size(self.need),
                         size(median)
                     ),
@@ -322,22 +322,27 @@ impl PostMortem {
                 ),
             ),
             Cause::Evaluation => (
-                "an evaluation larger than training".into(),
-                format!("it needed at least {} on top of what step {step} began with", size(self.need)),
+                "an evaluation needs more memory than training".into(),
+                format!(
+                    "the evaluation needed at least {} more than step {step} began with",
+                    size(self.need)
+                ),
             ),
             Cause::Loading => (
                 "the model, or other data loaded before the first step, does not fit".into(),
                 format!(
-                    "{} had been allocated and next to nothing freed, as while a model is loaded, when {asked} more was requested",
+                    "{asked} more was requested when {} had been allocated and almost nothing freed, as happens while a model is loaded",
                     size(o.allocated.0)
                 ),
             ),
             // What they say needs more than is at hand here.
             Cause::AfterSteps | Cause::Rising => (String::new(), String::new()),
             Cause::Full if grew => {
-                ("each step began with more allocated".into(), self.full(o, steps, grain, grew))
+                ("each step began with more memory allocated".into(), self.full(o, steps, grain, grew))
             }
-            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain, grew)),
+            Cause::Full => {
+                ("the job needs more memory than the card has".into(), self.full(o, steps, grain, grew))
+            }
         };
     }
 
@@ -345,7 +350,7 @@ impl PostMortem {
         self.median_need = None;
         self.short = format!("{} after the last step", plural(seconds, "second"));
         self.explain = format!(
-            "{} more was allocated than when step {} ended, and {} was asked for; that part of the job has no steps, so what grew there is not known",
+            "{} more was allocated than at the end of step {}, and {} was requested; this part of the job has no steps, so it is not known what grew there",
             size(o.allocated.0.saturating_sub(base)),
             thousands(u64::from(o.step).saturating_sub(1)),
             size(o.requested.0)
@@ -358,7 +363,7 @@ impl PostMortem {
         let step = |at: usize| thousands(rows.get(at).map_or(0, |r| r.step.into()));
         self.short = "each step needed more than the one before".into();
         self.explain = format!(
-            "step {} needed {} on top of what it began with, step {} needed {}, and step {}, which failed, at least {}",
+            "step {} needed {} more than it began with, step {} needed {} more, and step {}, which failed, needed at least {} more",
             step(rows.len().saturating_sub(all.len())),
             size(first),
             step(rows.len().saturating_sub(1)),
@@ -410,9 +415,9 @@ impl PostMortem {
         let (had, asked) = (size(o.allocated.0), size(o.requested.0));
         let mut text = format!("{first}{who} had {had} allocated{phase} and asked for {asked} more");
         if (1..MIN_MARKS).contains(&steps) {
-            let each = if grew { ", each with more left at its end" } else { "" };
+            let each = if grew { ", each with more memory allocated at its end" } else { "" };
             text.push_str(&format!(
-                "; {} had ended{each}, too few to rule a leak out",
+                "; only {} had ended{each}, too few to rule out a leak",
                 plural(steps.into(), grain)
             ));
         }
@@ -446,13 +451,13 @@ pub fn caught(replay: &Replay) -> Option<(DeviceId, &OomEvent, u64)> {
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {
     match scene {
         Some(s) => format!(
-            "{asked} was requested while {} of PyTorch's cache was free, but in {}, of which the largest has {}",
+            "{asked} was requested while {} of PyTorch's cache was free, but only in {}, the largest of which has {}",
             size(s.cached.0),
             plural(s.pieces, "piece"),
             size(s.largest.0)
         ),
         None => format!(
-            "{asked} was requested while {} of PyTorch's cache was free, but in pieces",
+            "{asked} was requested while {} of PyTorch's cache was free, but it was split into pieces",
             size(o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0))
         ),
     }

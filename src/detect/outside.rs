@@ -58,7 +58,7 @@ impl Outsiders {
         match self.most() {
             Most::Processes => "other processes",
             Most::Libraries => "the CUDA context and libraries in this process",
-            Most::Unknown => "other processes or libraries in this one",
+            Most::Unknown => "other processes, or libraries in this process",
         }
     }
 
@@ -67,10 +67,10 @@ impl Outsiders {
         match self.most() {
             Most::Processes => Cause::Outside.remedy(),
             Most::Libraries => {
-                "find the library that takes it: another framework in this process has a setting for its memory, NCCL takes some for each process group, cuBLAS and cuDNN for workspaces (CUBLAS_WORKSPACE_CONFIG)"
+                "find the library that uses this memory: another framework in this process has a setting for its memory; NCCL uses some for each process group, cuBLAS and cuDNN use some for workspaces (CUBLAS_WORKSPACE_CONFIG)"
             }
             Most::Unknown => {
-                "look at nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if this process has all of it, a library takes it"
+                "run nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if this process uses all of the memory, a library in it does"
             }
         }
     }
@@ -78,7 +78,7 @@ impl Outsiders {
     /// Why a request failed for it: in a few words, and as a clause.
     pub(super) fn explain(self, replay: &Replay, o: &OomEvent) -> (String, String) {
         let mine = if o.call.is_none() { "PyTorch" } else { "the program" };
-        let fits = format!("without that memory the {} would have fit", size(o.requested.0));
+        let fits = format!("without that memory, the requested {} would have fit", size(o.requested.0));
         let library = replay.calls().libraries.iter().max_by_key(|l| l.1.peak);
         let library = library.filter(|l| l.1.peak.0.saturating_mul(2) > self.all);
         let took = library.map(|(name, a)| format!("{name} took {}", size(a.peak.0)));
@@ -91,7 +91,7 @@ impl Outsiders {
                 let who = match took.filter(|_| main_library(replay, self.all).is_some()) {
                     Some(took) => format!("in this process {took}"),
                     None => format!(
-                        "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{library}"
+                        "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL use it{library}"
                     ),
                 };
                 (
@@ -102,7 +102,7 @@ impl Outsiders {
             Most::Unknown => (
                 format!("{} of the GPU is used outside of {mine}", size(self.all)),
                 format!(
-                    "other processes on this GPU, or libraries in this one such as cuDNN or NCCL, have it{library}; {fits}"
+                    "other processes on this GPU, or libraries in this process such as cuDNN or NCCL, use it{library}; {fits}"
                 ),
             ),
         }
@@ -118,10 +118,10 @@ mod tests {
         const GIB: u64 = 1 << 30;
         let of = |all, processes| Outsiders { all, processes };
         for (who, total, blamed, words) in [
-            (of(GIB, None), 24 * GIB, 0, "other processes or libraries in this one"),
-            (of(3 * GIB, None), 24 * GIB, 3 * GIB, "other processes or libraries in this one"),
-            (of(GIB, None), 2 * GIB, GIB, "other processes or libraries in this one"),
-            (of(7 * GIB, None), 80 * GIB, 0, "other processes or libraries in this one"),
+            (of(GIB, None), 24 * GIB, 0, "other processes, or libraries in this process"),
+            (of(3 * GIB, None), 24 * GIB, 3 * GIB, "other processes, or libraries in this process"),
+            (of(GIB, None), 2 * GIB, GIB, "other processes, or libraries in this process"),
+            (of(7 * GIB, None), 80 * GIB, 0, "other processes, or libraries in this process"),
             (of(3 * GIB, Some(2 * GIB)), 24 * GIB, 2 * GIB, "other processes"),
             (of(9 * GIB, Some(GIB)), 24 * GIB, 9 * GIB, "the CUDA context and libraries in this process"),
         ] {

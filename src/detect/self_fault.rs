@@ -70,7 +70,7 @@ impl std::fmt::Display for SelfFault {
         let SelfFault { place, signal, .. } = self;
         write!(
             f,
-            "strandline itself may have failed in {place}: a thread was running this code of strandline when the process died of {signal}; {}",
+            "strandline itself may have failed in {place}: a thread was running strandline's code there when the process died of {signal}; {}",
             self.advice()
         )
     }

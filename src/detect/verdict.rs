@@ -109,7 +109,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
     format!(
-        "{rate} more every {grain} since {grain} {} on GPU {}",
+        "memory grows by {rate} every {grain} since {grain} {} on GPU {}",
         thousands(f.first_step.into()),
         f.device.0
     )
@@ -126,7 +126,8 @@ fn blind(replay: &Replay) -> Option<(String, bool)> {
     let unseen = unseen(replay).map(|why| (why, false));
     unseen.or_else(|| {
         let ended = plural(u64::from(marks), replay.step_source().noun());
-        (marks < MIN_MARKS).then(|| (format!("{ended}, {MIN_MARKS} needed to say NO LEAK"), true))
+        (marks < MIN_MARKS)
+            .then(|| (format!("{ended}; at least {MIN_MARKS} are needed to say NO LEAK"), true))
     })
 }
 
@@ -139,7 +140,10 @@ fn unseen(replay: &Replay) -> Option<String> {
     } else if replay.coverage() == Coverage::None {
         Some("no use of GPU memory was seen".to_owned())
     } else if replay.coverage() != Coverage::Blocks {
-        Some(format!("the recording shows {}, not blocks of PyTorch's allocator", replay.coverage().name()))
+        Some(format!(
+            "the recording has only {}, not the blocks of PyTorch's allocator",
+            replay.coverage().name()
+        ))
     } else if replay.lost() > 0 {
         Some(format!("{} were lost", plural(replay.lost(), "record")))
     } else if drift > 0 {

@@ -53,7 +53,7 @@ impl Reader {
                 Ok(to) => {
                     self.damage.add(
                         Some(at),
-                        format!("{} bytes are not pages of a recording", to - at),
+                        format!("{} bytes are not valid recording data", to - at),
                         None,
                     );
                     self.wants_state = true;

@@ -51,7 +51,10 @@ fn memory(process: &str, name: &str) -> io::Result<File> {
             return open_file(&entry.path());
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "the process that kept it has ended, or has let go of it"))
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        "the process that held this file has ended, or has closed the file",
+    ))
 }
 
 #[cfg(test)]

@@ -254,12 +254,12 @@ impl Reader {
         let counted = self.summary.lost.saturating_add(self.missing);
         if self.holes > counted {
             let n = self.holes - counted;
-            let what = "allocator events are missing that no ring counted as lost";
+            let what = "allocator events are missing, although no ring buffer counted them as lost";
             self.damage.add(self.cut_at, what, Some(n));
             self.holes = 0;
         }
         if self.left_out > 0 {
-            let what = "what comes after the first allocator event that is not there was left out";
+            let what = "everything after the first missing allocator event was left out";
             self.damage.add(self.cut_at, what, Some(self.left_out));
         }
         self.summary.finished = true;

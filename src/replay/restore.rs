@@ -148,21 +148,33 @@ impl Replay {
                 match theirs.remove(&at) {
                     Some(b) if b.pending == h.pending && b.block.size == h.block.size => {}
                     Some(_) => {
-                        return Some(format!("the block at {:#x} on device {} is another one", at.1, at.0));
+                        return Some(format!(
+                            "the checkpoint has another block at {:#x} on device {}",
+                            at.1, at.0
+                        ));
                     }
                     None if h.unverified => {}
-                    None => return Some(format!("it lacks the block at {:#x} on device {}", at.1, at.0)),
+                    None => {
+                        return Some(format!(
+                            "the checkpoint lacks the block at {:#x} on device {}",
+                            at.1, at.0
+                        ));
+                    }
                 }
             }
         }
         if let Some((at, _)) = theirs.iter().filter(|(_, b)| !b.unverified).min_by_key(|(at, _)| **at) {
-            return Some(format!("it has a block at {:#x} on device {} that was freed", at.1, at.0));
+            return Some(format!(
+                "the checkpoint has a block at {:#x} on device {} that was freed",
+                at.1, at.0
+            ));
         }
         let mut segments: Vec<&OpenSegment> = c.segments.iter().collect();
         segments.sort_by_key(|s| (s.device, s.addr));
         let ours = total(self.devices.iter().flat_map(|d| d.segments.iter()).map(|s| s.size.0));
         let sum = total(segments.iter().map(|s| s.size.0));
-        (sum != ours).then(|| format!("its segments sum to {sum} bytes, ours to {ours}"))
+        (sum != ours)
+            .then(|| format!("the checkpoint's segments add up to {sum} bytes, the replayed ones to {ours}"))
     }
 }
 

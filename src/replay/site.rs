@@ -29,7 +29,7 @@ pub struct Site {
     pub kind: SiteKind,
     /// The line (see [`SiteKind`]).
     pub frame: Frame,
-    /// The autograd node that allocated, such as `MmBackward0`; known for [`SiteKind::Backward`] alone.
+    /// The autograd node that allocated the memory, such as `MmBackward0`; known for [`SiteKind::Backward`] alone.
     pub node: Option<String>,
     /// The first frame outside of `site-packages` and the standard library, from innermost outwards; where an
     /// autograd thread's stack has none, that of the call of backward.

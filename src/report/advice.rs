@@ -30,7 +30,7 @@ impl Advised {
             phase => format!(" ({})", phase.name()),
         };
         let peak = format!(
-            "the peak of GPU {}, {} allocated {}{during}",
+            "the peak of GPU {} ({} allocated {}{during})",
             self.device.0,
             size(self.peak.bytes.0),
             in_step(p, self.peak.step)
@@ -74,7 +74,7 @@ impl Advised {
         if !self.partial {
             return Vec::new();
         }
-        let what = "events are missing from this recording, so there may be more to save than is said here";
+        let what = "events are missing from this recording, so more memory could be saved than is shown here";
         style.wrap("  note     ", what)
     }
 

@@ -59,7 +59,7 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         part("activations", a.activations.0),
         part("temporaries", a.temporaries.0),
         part("unclassified", a.other.0),
-        part("from before recording", a.before_recording.0),
+        part("allocated before recording", a.before_recording.0),
     ];
     let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
     let torchs = total(job.iter().chain(&rest).map(|x| x.bytes).chain([a.left_behind.0]));

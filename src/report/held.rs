@@ -217,9 +217,9 @@ impl Holder {
     /// For a person: `OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = self.by().to_owned();
-        said.push_str(if self.is_of_cells() { "Out, the results of cells" } else { &self.name });
+        said.push_str(if self.is_of_cells() { "Out, the results of notebook cells" } else { &self.name });
         if self.in_frame {
-            said.push_str(", in a frame that a traceback keeps");
+            said.push_str(", in a frame that an exception's traceback keeps alive");
         }
         if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
@@ -250,10 +250,12 @@ impl Holder {
                 bound.entries
             ));
         } else if self.is_emptied() {
-            said.push_str(", other entries are removed from it now and then");
+            said.push_str(", from which some other entries are removed");
         }
         if self.stays {
-            said.push_str(", whose number of entries does not grow: it does not hold what grows");
+            said.push_str(
+                ", whose number of entries does not grow, so it does not hold the memory that grows",
+            );
         }
         if self.rebound {
             said.push_str(", which gets a new value in every step");
@@ -262,11 +264,11 @@ impl Holder {
             said.push_str(&format!(", through {through}"));
         }
         if self.share < 0.995 {
-            said.push_str(&format!(", {} of the blocks checked", percent(self.share)));
+            said.push_str(&format!(", which holds {} of the blocks that were checked", percent(self.share)));
         }
         if self.awaited {
             said.push_str(
-                "; a later backward may still need them, as with an actor's loss until its episode ends",
+                "; a later backward may still need these graphs, like the loss of an actor in reinforcement learning until its episode ends",
             );
         }
         said
@@ -335,7 +337,7 @@ mod tests {
     #[test]
     fn results_of_cells_are_called_so() {
         let of = |name: &str| Holder { name: name.into(), kind: "dict".into(), ..Holder::default() };
-        assert!(of("__main__._oh").in_words().starts_with("Out, the results of cells, a dict"));
+        assert!(of("__main__._oh").in_words().starts_with("Out, the results of notebook cells, a dict"));
         assert!(of("__main__.out").in_words().starts_with("__main__.out, a dict"));
     }
 
@@ -361,8 +363,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries, 94 % of the blocks checked",
-                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context, 6.2 % of the blocks checked"
+                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries, which holds 94 % of the blocks that were checked",
+                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that were checked"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");
@@ -405,7 +407,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            all[1].in_words().contains("other entries are removed from it now and then"),
+            all[1].in_words().contains("from which some other entries are removed"),
             "{}",
             all[1].in_words()
         );

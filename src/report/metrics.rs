@@ -82,7 +82,7 @@ impl Metrics {
                     ("site", site),
                 ],
             );
-            self.put("strandline_leak_bytes", "Left behind by a leak", &labels, f.bytes_now as f64);
+            self.put("strandline_leak_bytes", "Memory left behind by a leak", &labels, f.bytes_now as f64);
             let rate = f.current_bytes_per_step;
             self.put("strandline_leak_bytes_per_step", "Growth per step", &labels, rate);
             if let Some(n) = f.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX) {
@@ -106,12 +106,12 @@ impl Metrics {
         }
         for ((device, stream), bytes) in largest(streams, STREAMS) {
             let labels = with(own, [("device", device.to_string()), ("stream", stream.to_string())]);
-            let help = "Bytes in live blocks of a stream (the largest ones)";
+            let help = "Bytes in live blocks of a stream (only the largest streams)";
             self.put("strandline_stream_live_bytes", help, &labels, bytes as f64);
         }
         for ((device, site), bytes) in largest(sites, SITES) {
             let labels = with(own, [("device", device.to_string()), ("site", site)]);
-            let help = "Bytes in live blocks of a line (the largest ones)";
+            let help = "Bytes in live blocks of a source line (only the largest lines)";
             self.put("strandline_site_live_bytes", help, &labels, bytes as f64);
         }
     }

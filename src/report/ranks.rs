@@ -124,13 +124,16 @@ impl Ranks {
     pub(super) fn sentences(&self, r: &Report<'_>) -> Vec<String> {
         let mut all: Vec<String> = self.apart.iter().take(TOLD).map(|a| sentence(r, a)).collect();
         if let Some(more) = self.apart.len().checked_sub(TOLD).filter(|n| *n > 0) {
-            all.push(format!("{} like these; --format json has all", plural(more as u64, "more difference")));
+            all.push(format!(
+                "{} like these; --format json shows all",
+                plural(more as u64, "more difference")
+            ));
         }
         all.extend(self.grouped());
         if !self.missing.is_empty() {
             let seen = self.world - self.missing.len() as u64;
             all.push(format!(
-                "{} of {} ranks have a recording here; there is none of rank {}",
+                "{} of {} ranks have a recording here; there is none for rank {}",
                 thousands(seen),
                 thousands(self.world),
                 ranges(&self.missing)
@@ -179,7 +182,7 @@ fn series<'p>(p: &'p Process<'_>) -> RankSeries<'p> {
     RankSeries { steps: p.replay.steps(), rows: main.map_or(&[][..], |d| &d.rows) }
 }
 
-/// `rank 300 on node-037: 2.7 GiB reserved at the end of a step, the others 86 to 130 MiB, since step 5`.
+/// `rank 300 on node-037: 2.7 GiB reserved at the end of a step, the others have 86 to 130 MiB, since step 5`.
 fn sentence(r: &Report<'_>, a: &Apart) -> String {
     let p = &r.processes[a.rank];
     let host = Facts::of(p.replay).text("host").map(|h| format!(" on {h}")).unwrap_or_default();
@@ -189,14 +192,20 @@ fn sentence(r: &Report<'_>, a: &Apart) -> String {
     };
     let what = match a.measure {
         Measure::Held => {
-            format!("{} allocated at the end of a step, the others {}", size(a.value), range(size))
+            format!("{} allocated at the end of a step, the others have {}", size(a.value), range(size))
         }
         Measure::Reserved => {
-            format!("{} reserved at the end of a step, the others {}", size(a.value), range(size))
+            format!("{} reserved at the end of a step, the others have {}", size(a.value), range(size))
         }
-        Measure::Peak => format!("a peak of {} within a step, the others {}", size(a.value), range(size)),
+        Measure::Peak => {
+            format!("a peak of {} within a step, the others have {}", size(a.value), range(size))
+        }
         Measure::Steps => {
-            format!("{}, the others {}", plural(a.value, p.replay.step_source().noun()), range(thousands))
+            format!(
+                "{}, the others have {}",
+                plural(a.value, p.replay.step_source().noun()),
+                range(thousands)
+            )
         }
     };
     let since = a.since.map(|s| format!(", since step {}", thousands(s.into()))).unwrap_or_default();
@@ -217,7 +226,7 @@ fn ranges(numbers: &[u64]) -> String {
         false => format!("{} to {}", thousands(*from), thousands(*to)),
     };
     let shown: Vec<String> = all.iter().take(RANGES).map(words).collect();
-    let more = if all.len() > RANGES { " and others; --format json has all" } else { "" };
+    let more = if all.len() > RANGES { " and others; --format json shows all" } else { "" };
     format!("{}{more}", shown.join(", "))
 }
 
@@ -229,6 +238,6 @@ mod tests {
     fn missing_ranks_are_told_as_ranges() {
         assert_eq!(ranges(&[3, 8, 9, 10, 1023]), "3, 8 to 10, 1,023");
         let many: Vec<u64> = (0..40).map(|n| 2 * n).collect();
-        assert_eq!(ranges(&many), "0, 2, 4, 6, 8, 10, 12, 14 and others; --format json has all");
+        assert_eq!(ranges(&many), "0, 2, 4, 6, 8, 10, 12, 14 and others; --format json shows all");
     }
 }

@@ -131,7 +131,7 @@ fn a_leak_that_filled_the_card() {
 #[test]
 fn a_leak_that_still_runs() {
     let j = Job::new().train(13, STASH[0], 64 * MIB).train(17, STASH[0], 0).judged(as_known, Ended::Running);
-    let again = ("strandline report".to_owned(), "again, once what is still running has ended".to_owned());
+    let again = ("strandline report".to_owned(), "run this again when the job has ended".to_owned());
     reads(
         "leak_running",
         &Report { processes: vec![j.process()], exit: None, next: vec![again], ..Report::default() },
@@ -202,7 +202,7 @@ fn blind_is_not_clean() {
     }
     let v = judge(&replay, &Detector::default());
     let mut p = Process::new(&replay, &names, &v, &[]);
-    p.damage = vec!["at byte 81920: 4096 bytes are not pages of a recording".into()];
+    p.damage = vec!["at byte 81920: 4096 bytes are not valid recording data".into()];
     p.ended = Ended::Signal(9);
     reads("blind", &Report { processes: vec![p], exit: None, ..Report::default() });
 }

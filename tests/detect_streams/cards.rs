@@ -134,8 +134,9 @@ impl Card {
         text::write(&mut text, &report, Style { width: 10_000, ..Style::default() }).expect("a text");
         let text = String::from_utf8(text).expect("UTF-8");
         // What fills a card, and when, is a question of the card.
-        let without =
-            |l: &str| l.split("; GPU 0 full ").next().unwrap_or_default().replacen(" on GPU 0", "", 1);
+        let without = |l: &str| {
+            l.split("; GPU 0 will be full ").next().unwrap_or_default().replacen(" on GPU 0", "", 1)
+        };
         let is_judgement = |l: &&str| {
             let words = ["strandline: ", "LEAK ", "GROWING ", "because ", "note "];
             words.iter().any(|w| l.trim_start().starts_with(w)) && !l.contains("back to the driver")

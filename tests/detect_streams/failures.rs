@@ -81,18 +81,22 @@ fn causes_are_told_apart() {
     let optimizer = Phase { optimizer: true, ..Phase::default() };
     let evaluation = Phase { no_grad: true, ..Phase::default() };
     for (f, cause, words) in [
-        (FULL, Cause::Batch, "step 16 needed 5.8× what the median step needs: it needed at least 23.0 GiB"),
+        (
+            FULL,
+            Cause::Batch,
+            "step 16 needed 5.8× what the median step needs: this step needed at least 23.0 GiB",
+        ),
         (
             Failing { live: 10 * GIB, ..FULL },
             Cause::Fragmentation,
-            "in 12 pieces, of which the largest has 1.0 GiB",
+            "in 12 pieces, the largest of which has 1.0 GiB",
         ),
         (
             Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },
             Cause::Outside,
-            "17.9 GiB of the GPU is used outside of PyTorch: other processes on this GPU, or libraries in this one",
+            "17.9 GiB of the GPU is used outside of PyTorch: other processes on this GPU, or libraries in this process",
         ),
-        (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free for the 2.0 GiB"),
+        (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free when 2.0 GiB was"),
         (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB was freed"),
         (
             Failing { requested: 4 << 40, ..FULL },
@@ -102,13 +106,13 @@ fn causes_are_told_apart() {
         (
             Failing { steps: 0, ..FULL },
             Cause::Loading,
-            "the model, or other data loaded before the first step, does not fit: 21.0 GiB had been",
+            "the model, or other data loaded before the first step, does not fit: 2.0 GiB more was requested",
         ),
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
-        (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
+        (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule out a leak"),
         // Pieces that are enough for the request, and too little for the step.
-        (Failing { steps: 1, requested: GIB / 20 * 21, ..FULL }, Cause::Full, "too few to rule a leak out"),
+        (Failing { steps: 1, requested: GIB / 20 * 21, ..FULL }, Cause::Full, "too few to rule out a leak"),
     ] {
         let (j, m) = fail(&f);
         let v = judge(&j.replay, &j.detector);

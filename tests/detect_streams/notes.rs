@@ -194,8 +194,8 @@ fn cycles(by_collector: bool, leak: bool) -> Judged {
 fn what_the_collector_was_seen_to_free_is_cycle_garbage() {
     let j = cycles(true, false);
     let f = note(&j, Kind::CycleGarbage);
-    assert!(f.explain.contains("it freed 30 blocks (210 MiB)"), "{}", f.explain);
-    assert!(f.explain.contains("as much as 70 MiB at once"), "{}", f.explain);
+    assert!(f.explain.contains("the collector freed 30 blocks (210 MiB)"), "{}", f.explain);
+    assert!(f.explain.contains("up to 70 MiB at once"), "{}", f.explain);
     assert_eq!((j.outcome(), j.first), (Outcome::Clean, j.first.filter(|f| f.1 <= 12)), "{:?}", j.first);
     none(&cycles(false, false), Kind::CycleGarbage);
     // A leak beside it is told all the same, and without the garbage.
@@ -221,7 +221,7 @@ fn leak_and_collector(at: Option<u64>, size: u64) -> Judged {
 fn what_no_collection_has_outlived_is_at_most_a_warning_until_the_card_is_nearly_full() {
     let severity = |j: &Judged| {
         let f = note(j, Kind::StepGrowth);
-        (f.severity, f.explain.contains("Python has run no full garbage collection"))
+        (f.severity, f.explain.contains("Python has not run a full garbage collection"))
     };
     assert_eq!(severity(&leak_and_collector(None, 150 * MIB)), (Severity::Warning, true));
     assert_eq!(severity(&leak_and_collector(Some(20), 150 * MIB)), (Severity::Alert, false));
@@ -396,5 +396,5 @@ fn a_job_without_steps_is_too_short_by_seconds() {
     s.items.push(Item::End(Nanos(s.now + 1)));
     let j = judged(&s);
     let reason = strandline::detect::judge(&j.replay, &j.detector).reason;
-    assert!(reason.contains("12 needed to say NO LEAK"), "{reason}");
+    assert!(reason.contains("at least 12 are needed to say NO LEAK"), "{reason}");
 }

@@ -56,7 +56,7 @@ fn a_pool_more_in_every_step_is_growth_on_every_card() {
             Severity::Warning,
             "graphs that are gone give back what they had: no alert"
         );
-        assert_eq!(found.explain.contains("graphs that are gone"), of_graphs, "{}", found.explain);
+        assert_eq!(found.explain.contains("memory of deleted graphs"), of_graphs, "{}", found.explain);
     }
 }
 

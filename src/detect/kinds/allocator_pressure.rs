@@ -13,8 +13,8 @@ pub(super) const DETECTOR: Entry = Entry {
 };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some("a slightly smaller batch, or no empty_cache() in the loop, saves that time"),
-    ..KindInfo::named("allocator-pressure", "memory goes to the driver and back")
+    remedy: Some("to save that time, use a slightly smaller batch, or do not call empty_cache() in the loop"),
+    ..KindInfo::named("allocator-pressure", "memory is returned to the driver and allocated again")
 });
 
 /// Part of the device that torch must have reserved for that to be need.
@@ -37,7 +37,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let why = match full {
         true => "because the card is nearly full; each time the job waits for the GPU",
         false => {
-            "though the card is not full: torch.cuda.empty_cache() in the loop does that, and costs time"
+            "although the card is not full: a call of torch.cuda.empty_cache() in the loop does this, and it costs time"
         }
     };
     let mut sites = Sites::default();

@@ -17,7 +17,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     remedy: BREAK_IT,
     remedy_without_torch: BREAK_IT,
     has_holder: true,
-    ..KindInfo::named("cycle-garbage", "piles up and vanishes at once")
+    ..KindInfo::named("cycle-garbage", "memory piles up and is then freed all at once")
 });
 
 const BREAK_IT: Option<&str> =
@@ -51,8 +51,7 @@ fn collected(c: &Cohort) -> Option<String> {
     let t = &c.steps;
     (t.is_cycle_garbage() && t.collected_at_once.bytes >= LEAST).then(|| {
         format!(
-            "reference cycles keep what this line allocates until Python's garbage collector runs: it freed {} ({}) that had \
-             outlived two steps, as much as {} at once",
+            "reference cycles keep what this line allocates until Python's garbage collector runs: the collector freed {} ({}) that were older than two steps, up to {} at once",
             plural(t.collected_old.blocks, "block"),
             size(t.collected_old.bytes),
             size(t.collected_at_once.bytes),
@@ -64,8 +63,7 @@ fn collected(c: &Cohort) -> Option<String> {
 fn seems(c: &Cohort, d: &Device) -> Option<String> {
     let (falls, most) = falls(&c.steps.series).filter(|(_, most)| *most >= worth(d))?;
     Some(format!(
-        "what this line allocates grew to {} and was then freed at once, {} so far: reference cycles that wait for \
-         Python's collector, or a buffer that is emptied now and then",
+        "the memory of this line grew to {} and was then freed all at once, {} so far: the cause may be reference cycles that wait for Python's garbage collector, or a buffer that is emptied from time to time",
         size(most),
         plural(falls as u64, "time")
     ))

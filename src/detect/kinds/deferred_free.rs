@@ -17,9 +17,9 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "every few steps call synchronize() on the stream that they wait for, or use wait_stream() instead of record_stream()",
+        "call synchronize() every few steps on the stream that the freed blocks wait for, or use wait_stream() instead of record_stream()",
     ),
-    ..KindInfo::named("deferred-free", "freed, but waiting for a stream")
+    ..KindInfo::named("deferred-free", "freed memory that waits for a stream")
 });
 
 /// A note of each device where pending bytes have four rising floors.
@@ -49,7 +49,7 @@ fn compose(replay: &Replay, d: &Device, first_step: u32, rate: f64, detected_ste
     }
     let waits = replay.pending(d.id);
     let explain = format!(
-        "{} ({}) were freed but cannot be reused before {} done with them (record_stream), and more wait with every step",
+        "{} ({}) were freed but cannot be reused until {} finished using them (record_stream), and this memory grows with every step",
         plural(sites.blocks(), "block"),
         size(sites.bytes()),
         whom(&waits)
@@ -78,10 +78,10 @@ fn whom(waits: &[PendingWait]) -> String {
         w.stream.map_or(String::new(), |s| format!("stream {} ({})", s.0, size(w.bytes.0)))
     };
     match known.as_slice() {
-        [] => "a stream that was not recorded is".to_string(),
-        [w] => format!("stream {} is", w.stream.map_or(0, |s| s.0)),
+        [] => "a stream that was not recorded has".to_string(),
+        [w] => format!("stream {} has", w.stream.map_or(0, |s| s.0)),
         [some @ .., last] => {
-            format!("{} and {} are", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
+            format!("{} and {} have", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
         }
     }
 }

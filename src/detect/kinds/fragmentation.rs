@@ -51,14 +51,14 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     (pinned >= least).then(|| Note {
         first_step: oldest,
         explain: format!(
-            "{} ({}) in {} split up the {} of free memory there: a large request cannot use it, and PyTorch cannot give it back \
+            "{} ({}) in {} split up the {} of free memory in between: a large request cannot use it, and PyTorch cannot give it back \
              to the driver",
             plural(sites.blocks(), "old block"),
             size(held),
             plural(segments, "segment"),
             size(pinned),
         ) + &format!(
-            "; all in all PyTorch reserved {} more than it needed at any moment of the last {} steps, in these segments and in others",
+            "; in total, PyTorch reserved {} more than it needed at any moment of the last {} steps, in these segments and in others",
             size(unused),
             thousands(STEPS as u64)
         ),

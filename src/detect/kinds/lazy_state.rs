@@ -26,7 +26,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     (sites.bytes() >= worth(d)).then(|| Note {
         first_step: first,
         explain: format!(
-            "the optimizer allocated {} of state ({}), and allocates no more: no leak",
+            "the optimizer allocated {} of state ({}) and has stopped allocating more, so this is not a leak",
             size(sites.bytes()),
             plural(sites.blocks(), "block"),
         ),

@@ -14,10 +14,10 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "whatever keeps these tensors must let go of them when the step that used the stream is over",
+        "find what keeps these tensors, and release them when the step that used the stream is over",
     ),
     remedy_without_torch: Some(
-        "free it when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
+        "free each array when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     is_leak: true,
     has_holder: true,
@@ -54,7 +54,7 @@ fn explain(g: &Grown<'_>) -> String {
     };
     let idle = match stream.map(|s| s.quiet_old) {
         Some(Quiet::Proven) => "all GPU work on the stream that used the blocks has finished",
-        _ => "whether the stream has finished is not known: nothing was seen to wait for it",
+        _ => "it is not known whether the stream has finished, because no call that waits for it was seen",
     };
     format!(
         "{} of {} allocated by {} are still live, the oldest for {}; {left}, and {idle}",

@@ -13,7 +13,7 @@ pub(super) const DETECTOR: Entry = Entry {
     check: Check::Look { when: When::DueAndAtTheEnd, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
 };
 
-const KIND: Kind = Kind::new(&KindInfo::named("live-at-exit", "live at the end"));
+const KIND: Kind = Kind::new(&KindInfo::named("live-at-exit", "memory still allocated at the end"));
 
 /// At most one note for a device.
 fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
@@ -32,7 +32,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     }
     (sites.bytes() >= worth(d)).then(|| Note {
         explain: format!(
-            "{} ({}) were live when the recording ended; too few steps were seen to say whether any of them leaks",
+            "{} ({}) were still allocated when the recording ended; too few steps were recorded to say whether any of them leaks",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
         ),

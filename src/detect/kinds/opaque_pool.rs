@@ -14,7 +14,7 @@ pub(super) const DETECTOR: Entry = Entry {
     check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
 };
 
-const KIND: Kind = Kind::new(&KindInfo::named("opaque-pool", "pools of captured graphs"));
+const KIND: Kind = Kind::new(&KindInfo::named("opaque-pool", "memory pools whose blocks cannot be seen"));
 
 /// At most one note for a device.
 fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
@@ -57,7 +57,7 @@ fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     Some(Note {
         sites,
         explain: format!(
-            "{} is in {} of captured graphs; replaying a graph makes no allocator events, so leaks in it cannot be seen",
+            "{} is in {} of captured CUDA graphs; replaying a graph makes no allocator events, so leaks in it cannot be seen",
             size(bytes),
             plural(pools.len() as u64, "pool"),
         ),

@@ -22,7 +22,7 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find what is made again and again and never destroyed: process groups, library handles, contexts, buffers of a CUDA extension",
+        "find what is created again and again and never destroyed: process groups, library handles, contexts, buffers of a CUDA extension",
     ),
     ..KindInfo::named("outside-growth", "memory outside PyTorch grows every {grain}")
 });
@@ -43,7 +43,7 @@ fn check(cx: &Context<'_>, d: &Device) -> Option<Finding> {
     let holds = |(name, bytes): (String, Bytes)| format!("{name} {}", size(bytes.0));
     let libraries: Vec<String> = calls.on(d.id).into_iter().take(NAMED).map(holds).collect();
     let explain = format!(
-        "{} ({}) that other libraries took from CUDA in {} different {noun}s since {noun} {} were not given back, {} more every {noun}",
+        "{} ({}) that other libraries took from CUDA in {} different {noun}s since {noun} {} were never freed; this grows by {} every {noun}",
         plural(sites.blocks(), "block"),
         size(sites.bytes()),
         thousands(marks.into()),
@@ -52,9 +52,9 @@ fn check(cx: &Context<'_>, d: &Device) -> Option<Finding> {
     ) + &if libraries.is_empty() {
         String::new()
     } else {
-        format!("; most now: {}", libraries.join(", "))
+        format!("; these libraries have most of it: {}", libraries.join(", "))
     };
     let note = cx.finding(Note { first_step: first, rate, explain, sites, ..Note::new(KIND, d) });
-    let evidence = Evidence::new("different steps that left memory outside PyTorch", marks.into());
+    let evidence = Evidence::new("different steps that left memory allocated outside PyTorch", marks.into());
     Some(steady::growing(replay, note, &headroom(replay, d.id, 0), evidence))
 }

@@ -20,11 +20,10 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "let go of pinned tensors when their step is over: batches of a DataLoader(pin_memory=True) that a list keeps (keep a \
-         .clone(), which is not pinned), and what save_on_cpu(pin_memory=True) saved for a loss that is kept (keep loss.item())",
+        "release pinned tensors when their step is over: batches of a DataLoader(pin_memory=True) that a list keeps (keep a .clone() instead, which is not pinned), and tensors that save_on_cpu(pin_memory=True) saved for a loss that is kept (keep loss.item() instead)",
     ),
     remedy_without_torch: Some(
-        "give it back with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and use them in turn",
+        "free pinned memory with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and reuse them",
     ),
     is_leak: true,
     ..KindInfo::named("pinned-growth", "pinned host memory grows with every {grain}")
@@ -43,8 +42,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were not given back, {} more every {noun}, and \
-             this does not slow down as it would for a cache that fills. At most {} of host memory (not GPU memory) was pinned",
+            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; this grows by {} every {noun}, and it does not slow down as a cache would when it fills. At most {} of host memory (not GPU memory) was pinned",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),

@@ -81,13 +81,13 @@ impl Growing<'_> {
         let noun = GrainName::of(replay, Grain::Step).noun();
         let graphs = self.pools.iter().any(|p| p.id.0 != 0);
         let explain = format!(
-            "{} were made in {} different {noun}s since {noun} {} and are all still there, {} in all; the memory of a pool cannot be used outside of it",
+            "{} were created in {} different {noun}s since {noun} {} and all still exist, {} in total; memory in a pool cannot be used outside of that pool",
             plural(n, "private pool"),
             thousands(self.steps.len() as u64),
             thousands(first.into()),
             size(bytes),
         ) + if graphs {
-            ". A captured graph keeps its pool; what graphs that are gone had, PyTorch returns to the driver when memory runs short"
+            ". A captured CUDA graph keeps its pool; PyTorch returns the memory of deleted graphs to the driver when memory runs short"
         } else {
             ""
         };
@@ -96,7 +96,8 @@ impl Growing<'_> {
         let private = total(d.private_pools().iter().map(|p| p.bytes.0));
         let unused = d.rows.last().map_or(0, |r| r.reserved.0.saturating_sub(r.allocated.0));
         let room = headroom(replay, d.id, 0).without(private.min(unused));
-        let evidence = Evidence::new("different steps in which private pools came", self.steps.len() as f64);
+        let evidence =
+            Evidence::new("different steps in which private pools were created", self.steps.len() as f64);
         steady::growing(replay, note, &room, evidence)
     }
 }

@@ -12,7 +12,8 @@ pub(super) const DETECTOR: Entry = Entry {
     check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d, cx.accused)) },
 };
 
-const KIND: Kind = Kind::new(&KindInfo::named("resident-on-side-stream", "resident on a side stream"));
+const KIND: Kind =
+    Kind::new(&KindInfo::named("resident-on-side-stream", "memory that stays on a side stream"));
 
 /// One note for each side stream.
 fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'a>> {
@@ -37,7 +38,7 @@ fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'
             stream: Some(s.id),
             first_step: first,
             explain: format!(
-                "{} of {} stay on this side stream; their number has not grown for {}: no leak",
+                "{} of {} stay allocated on this side stream; their number has not grown for {}, so this is not a leak",
                 plural(sites.blocks(), "block"),
                 size(sites.bytes()),
                 plural(u64::from(FLAT), "step"),

@@ -10,17 +10,17 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find what stores these tensors: keep .item() where a number is enough, else clear or bound what holds them",
+        "find what stores these tensors: store x.item() where a number is enough; otherwise clear what holds them, or limit its size",
     ),
     remedy_with_graph: Some(
         "store a number (.item()) or a tensor without its graph (.detach()), not the loss or the output itself",
     ),
     remedy_without_torch: Some(
-        "free it when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
+        "free each array when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     // What keeps tensors without a graph is not helped by detaching them.
     remedy_without_graph: Some(
-        "release what is no longer needed: clear what holds it at regular intervals, or limit its size",
+        "release tensors that are no longer needed: clear what holds them at regular intervals, or limit its size",
     ),
     is_leak: true,
     has_holder: true,
@@ -46,7 +46,7 @@ fn explain(g: &Grown<'_>) -> String {
     let what = format!("{blocks}{of}");
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{blocks} more{of} are live than when the growth began: more are allocated than freed, and those freed lived for up to {}",
+            "{blocks} more{of} are live than when the growth began: more blocks are allocated than freed, and the freed ones lived for up to {}",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {
@@ -60,7 +60,7 @@ fn explain(g: &Grown<'_>) -> String {
             let longest = match lives.max().unwrap_or(life) {
                 0 => format!("no block of {these} that was older than two {nouns} was ever freed"),
                 life => {
-                    format!("no block of {these} that was freed was older than {}", plural(life.into(), noun))
+                    format!("no freed block of {these} was older than {}", plural(life.into(), noun))
                 }
             };
             format!(

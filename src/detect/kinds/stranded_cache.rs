@@ -65,7 +65,7 @@ fn growing(now: u32, kept: &[Kept], free: u64) -> Option<Growing> {
         source: format!("PyTorch's {POOLED} pooled streams per device and priority"),
     };
     Some(Growing {
-        evidence: vec![Evidence::new("streams used once and left, in different steps", n as f64)],
+        evidence: vec![Evidence::new("streams that were used once, each in a different step", n as f64)],
         bound,
     })
 }
@@ -125,7 +125,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
                 size(free),
             ) + &growing.as_ref().map_or_else(String::new, |g| {
                 format!(
-                    "; the growth ends by itself when all of PyTorch's {POOLED} pooled streams have been used, at about {}",
+                    "; the growth stops by itself when all of PyTorch's {POOLED} pooled streams have been used, at about {} in total",
                     size(g.bound.bytes.unwrap_or(0))
                 )
             }),

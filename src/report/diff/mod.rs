@@ -189,12 +189,12 @@ impl<'a> Diff<'a> {
         style.print(out, &table.lines(2))?;
         match self.rows.len().saturating_sub(ROWS) {
             0 => {}
-            more => writeln!(out, "  and {more} more lines: --format json has all")?,
+            more => writeln!(out, "  and {more} more lines; --format json shows all")?,
         }
         match self.still {
             0 => Ok(()),
-            1 => writeln!(out, "  1 line has another line number and holds the same"),
-            n => writeln!(out, "  {n} lines have another line number and hold the same"),
+            1 => writeln!(out, "  1 line moved to another line number and holds the same amount"),
+            n => writeln!(out, "  {n} lines moved to other line numbers and hold the same amounts"),
         }
     }
 

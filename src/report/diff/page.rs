@@ -67,7 +67,7 @@ impl Modes {
             (tone, row)
         });
         let table = Table { label: "variants", columns: columns.to_vec(), rows: rows.collect() };
-        let note = "Peak: the most that tensors took on one GPU, in the run that is the median of the repeats; ± half of the range of the repeats.";
+        let note = "Peak: the most memory that tensors used on one GPU, in the median run of the repeats; ± is half of the range of the repeats.";
         write(out, &self.verdict(), &[table], note)
     }
 }

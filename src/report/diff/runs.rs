@@ -219,7 +219,10 @@ impl Runs {
             Effect::Grows => format!("worse: grows {}", v.growing()),
             Effect::Ends => match self.base.dies_in() {
                 Some(step) => {
-                    format!("ends, where the base ran out of memory in step {}", thousands(step.into()))
+                    format!(
+                        "runs to its end, while the base ran out of memory in step {}",
+                        thousands(step.into())
+                    )
                 }
                 None => "ends".to_owned(),
             },
@@ -232,7 +235,11 @@ impl Runs {
             // What grows needs more, the longer it runs.
             let is_uneven = v.steps() != self.base.steps() && self.base.growth().max(v.growth()) > 0.0;
             if is_uneven && matches!(effect, Effect::Saved(_) | Effect::Worse(_) | Effect::NoneSeen) {
-                said += &format!(" (after {}, not {})", plural(v.steps().into(), "step"), self.base.steps());
+                said += &format!(
+                    " (after {} instead of {})",
+                    plural(v.steps().into(), "step"),
+                    self.base.steps()
+                );
             }
         }
         said
@@ -385,7 +392,7 @@ mod tests {
         let dies = variant("dies", &[22 * GIB], step, Some(19));
         assert_eq!(
             said(vec![dies.clone(), mended()])[1].1,
-            "ends, where the base ran out of memory in step 19; does not grow"
+            "runs to its end, while the base ran out of memory in step 19; does not grow"
         );
         assert_eq!(said(vec![mended(), dies])[1].1, "out of memory in step 19; grows 300 MiB a step");
     }

@@ -41,7 +41,7 @@ fn the_rank_that_leaks_is_named_in_every_door() {
     let reason = json["reason"].as_str().unwrap().strip_prefix("rank 1: ").unwrap();
     // The first line names the GPU once, where it says when it is full.
     let begins = format!(
-        "strandline: LEAK in rank 1 (1 of 2 processes): {}, kept by `hist.append(loss)` at leak.py:11; GPU 0 full after",
+        "strandline: LEAK in rank 1 (1 of 2 processes): {}, kept by `hist.append(loss)` at leak.py:11; GPU 0 will be full after",
         reason.strip_suffix(" on GPU 0").unwrap()
     );
     assert!(first.starts_with(&begins), "{first}\n{begins}");
@@ -82,7 +82,8 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let mut r = Report { processes: vec![killed, jobs[1].process()], ..Report::default() };
     let (text, page, json) = told(&r);
     let says = |text: &str| {
-        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 64 MiB more every step")
+        text.contains("ended rank 0.")
+            && text.contains("GROWING in rank 1: memory grows by 64 MiB every step")
     };
     assert!(text.starts_with("strandline: KILLED BY THE HOST.") && says(&text), "{text}");
     assert!(says(page["told"]["reason"].as_str().unwrap()), "{page}");
@@ -91,7 +92,7 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let oom = out_of_memory(Job::of_rank(0, Some(2)));
     r.processes[0] = oom.process();
     let (text, page, _) = told(&r);
-    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× what the median step needs) in rank 0 (1 of 2 processes): it needed";
+    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× what the median step needs) in rank 0 (1 of 2 processes): this step needed";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("GROWING in rank 1: "), "{text}");
     assert_eq!((&page["told"]["phrase"], r.gated().0), (&json!("OUT OF MEMORY"), Outcome::Growing));
@@ -108,16 +109,16 @@ fn what_is_suppressed_counts_in_no_door() {
     let (suppressed, open) = (by(Some("known.supp:2")), by(None));
     let clean = Verdict::new(
         Outcome::Clean,
-        "apart from what is suppressed, no line of code kept more and more GPU memory in 20 steps",
+        "apart from suppressed findings, no line of code kept more and more GPU memory in 20 steps",
     );
     let of = |findings| Report {
         processes: vec![Process::new(&leaks.replay, &leaks.names, &clean, findings)],
         ..Report::default()
     };
     let (text, page, json) = told(&of(&suppressed));
-    assert!(text.starts_with("strandline: NO LEAK. Apart from what is suppressed, no line"), "{text}");
+    assert!(text.starts_with("strandline: NO LEAK. Apart from suppressed findings, no line"), "{text}");
     assert!(
-        text.contains("not counted, suppressed by known.supp:2: ") && !text.contains("  LEAK 1"),
+        text.contains("suppressed by known.supp:2, so it is not counted: ") && !text.contains("  LEAK 1"),
         "{text}"
     );
     assert_eq!(json["processes"][0]["findings"][0]["suppressed_by"], "known.supp:2");
@@ -132,7 +133,7 @@ fn what_is_suppressed_counts_in_no_door() {
     let well = rank(0, 2, false);
     let (first, second) = (well.process(), Process::new(&leaks.replay, &leaks.names, &clean, &suppressed));
     let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
-    let says = ". Apart from what is suppressed, no line of code kept more and more GPU memory in 20 steps";
+    let says = ". Apart from suppressed findings, no line of code kept more and more GPU memory in 20 steps";
     assert!(text.starts_with(&format!("strandline: NO LEAK{says}")), "{text}");
     assert!(page["told"]["reason"].as_str().unwrap().starts_with(says), "{page}");
 }
@@ -158,7 +159,13 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.findings[0].clone() }];
         let p = Process { findings: &findings, ended, ..j.process() };
         let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
-        let full = page["told"]["reason"].as_str().unwrap().split("; GPU 0 full ").nth(1).unwrap().to_owned();
+        let full = page["told"]["reason"]
+            .as_str()
+            .unwrap()
+            .split("; GPU 0 will be full ")
+            .nth(1)
+            .unwrap()
+            .to_owned();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(&format!("full {full}")), "{text}");
         full
@@ -187,7 +194,7 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         ),
         (
             of(54, 62, u64::MAX, Ended::Exit),
-            "after about 62 further steps or 41 s at this rate (54 at the earliest, or never if it levels off).",
+            "after about 62 further steps or 41 s at this rate (54 at the earliest, or never if the growth stops).",
         ),
         (slow(Ended::Running), "in more than 10,000 steps."),
         (slow(Ended::Exit), "after more than 10,000 further steps at this rate."),
@@ -250,8 +257,8 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
     };
     let of = |part, graph| of_name("Model._modules", part, graph);
     let list = of_name("__main__.models", Some("module"), false);
-    assert!(list.contains("clear what holds it"), "{list}");
-    assert!(of(None, false).contains("clear what holds it"), "{}", of(None, false));
+    assert!(list.contains("clear what holds them"), "{list}");
+    assert!(of(None, false).contains("clear what holds them"), "{}", of(None, false));
     assert!(of(Some("module"), false).starts_with("remove the modules"), "{}", of(Some("module"), false));
     assert!(of(Some("optimizer"), false).contains("param_groups"), "{}", of(Some("optimizer"), false));
     assert!(of(Some("module"), true).contains(".detach()"), "{}", of(Some("module"), true));
@@ -304,10 +311,10 @@ fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {
     };
     let (outcome, certainty, text) = said(100);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
-    assert!(text.contains("and then stops, when deque(maxlen=100) is full in step"), "{text}");
+    assert!(text.contains("and stops when deque(maxlen=100) is full in step"), "{text}");
     let (outcome, certainty, text) = said(4_000);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
-    assert!(text.contains("is full before that. Give it a smaller limit"), "{text}");
+    assert!(text.contains("would be full before that. Set a smaller limit"), "{text}");
     let (outcome, certainty, _) = said(1_000_000);
     assert_eq!((outcome, certainty), (Outcome::Growing, Certainty::Growing));
 }

@@ -16,15 +16,18 @@ fn who_sends_sigkill_is_told_where_nobody_saw_it() {
     let j = Job::new().train(20, 0, 0).judged(as_known, Ended::Signal(9));
     let said = |p: Process<'_>, exit| one_line(&Report { processes: vec![p], exit, ..Report::default() });
     let text = said(j.process(), None);
-    let words = "killed SIGKILL is usually sent from outside: by a scheduler ";
-    assert!(text.contains(words) && text.contains(" or by Linux's out-of-memory killer, "), "{text}");
+    let words = "killed SIGKILL usually comes from outside the job: from a scheduler ";
+    assert!(
+        text.contains(words) && text.contains(" it may also come from Linux's out-of-memory killer, "),
+        "{text}"
+    );
     let text = said(Process { killer: HostKiller::Spared, ..j.process() }, None);
     assert!(text.contains(words) && text.contains("killer ended no process of the job's "), "{text}");
     let alert = Some(Exit { status: 82, own: false });
     let killed = Process { killer: HostKiller::Killed, ..j.process() };
     let segfault = Process { ended: Ended::Signal(11), ..j.process() };
     for text in [said(j.process(), alert), said(killed, None), said(segfault, None)] {
-        assert!(!text.contains("SIGKILL is"), "{text}");
+        assert!(!text.contains("SIGKILL usually"), "{text}");
     }
 }
 
@@ -37,7 +40,7 @@ fn the_limit_that_the_job_reached_is_told_from_a_machine_without_memory() {
         one_line(&Report { processes, ..Report::default() })
     };
     let text = said(HostKiller::KilledAtLimit { limit: Some(16 << 30) });
-    let words = " KILLED BY THE HOST. The job's control group (its container, say) reached its limit of host memory (16.0 GiB), which is RAM, ";
+    let words = " KILLED BY THE HOST. The job's control group (for example, its container) reached its limit of host memory (16.0 GiB), which is RAM, ";
     assert!(text.contains(words), "{text}");
     let text = said(HostKiller::KilledAtLimit { limit: None });
     assert!(text.contains(" reached its limit of host memory, which is RAM, not GPU memory, and "), "{text}");
@@ -55,7 +58,7 @@ fn the_host_killed_one_and_another_leaks() {
     let value = value(&r);
     let reason = value["reason"].as_str().unwrap();
     assert_eq!(
-        (&value["verdict"], reason.starts_with("rank 1: 288 MiB more")),
+        (&value["verdict"], reason.starts_with("rank 1: memory grows by 288 MiB")),
         (&json!("leak"), true),
         "{reason}"
     );
@@ -65,9 +68,14 @@ fn the_host_killed_one_and_another_leaks() {
 #[test]
 fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
     for (steps, stash, words, outcome) in [
-        (4, 0, "Whether it leaks was not judged: 4 steps, 12 needed", Outcome::Unknown),
-        (20, 0, "No leak until then: no line of code kept more and more GPU memory", Outcome::Clean),
-        (20, STASH[0], "It leaks besides: 288 MiB more every step", Outcome::Leak),
+        (4, 0, "It was not judged whether the job leaks: 4 steps; at least 12 are", Outcome::Unknown),
+        (
+            20,
+            0,
+            "There was no leak until then: no line of code kept more and more GPU memory",
+            Outcome::Clean,
+        ),
+        (20, STASH[0], "The job also leaks: memory grows by 288 MiB every step", Outcome::Leak),
     ] {
         let mut j = Job::new();
         j.train(steps, stash, 0);
@@ -76,7 +84,7 @@ fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
         let r = Report { processes: vec![j.process()], exit: None, ..Report::default() };
         let text = one_line(&r);
         let first = format!("strandline: CUDA ERROR. In step {} (", steps + 1);
-        let what = "), a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned error 710, and every later CUDA call failed too. ";
+        let what = "), CUDA reported a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned error 710, and every later CUDA call failed too. ";
         assert!(text.starts_with(&first) && text.contains(what) && text.contains(words), "{text}");
         assert!(value(&r)["verdict"] == json!(outcome.name()), "a program hears of memory");
     }
@@ -107,6 +115,6 @@ fn strandline_may_have_failed_in_one_and_it_leaks() {
         text.starts_with("strandline: STRANDLINE MAY HAVE FAILED in cudaMemGetInfo: a thread of rank 1 was"),
         "{text}"
     );
-    assert!(text.contains("On the GPU: 288 MiB more every step"), "{text}");
+    assert!(text.contains("On the GPU: memory grows by 288 MiB every step"), "{text}");
     assert_eq!(value(&r)["processes"][1]["failed_in"], "cudaMemGetInfo");
 }

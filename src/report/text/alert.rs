@@ -92,19 +92,19 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     if let Some(life) = f.in_use_for() {
         let life = plural(life, f.grain.noun());
         return format!(
-            "WITHDRAWN GPU {gpu}: the memory that {file} allocated is freed after all{at}, after up to {life}"
+            "WITHDRAWN GPU {gpu}: the memory that {file} allocated was freed after all{at}; it lived for up to {life}"
         );
     }
     format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")
 }
 
-/// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
+/// `full at step 19 (18-20), in 2.5 min`; `not full before step 60 (in 8 min), because the growth slows down`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
     let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), f.grain.per());
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
     // Alone it would take longer than the device lasts.
     if p.findings.iter().any(|other| is_sooner(other, f)) {
-        return format!("{}; another leak fills it sooner", fills());
+        return format!("{}; another leak will fill the GPU sooner", fills());
     }
     let done = u64::from(marks(p, f));
     let at = |n: u64| format!("{} {}", f.grain.noun(), thousands(done.saturating_add(n)));
@@ -117,8 +117,8 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
         (low, u64::MAX) => {
             let time = time(|s| s.low);
-            let time = if time.is_empty() { time } else { format!("{time} at the earliest") };
-            format!("full later than {}, rate falling{time}", at(low))
+            let time = time.strip_prefix(", ").map(|time| format!(" ({time})")).unwrap_or_default();
+            format!("not full before {}{time}, because the growth slows down", at(low))
         }
         (low, high) => {
             let at = |n: u64| thousands(done.saturating_add(n));
@@ -171,7 +171,7 @@ fn kept_by(known: &Known) -> Option<String> {
 
 fn file(p: &Process<'_>, f: &Finding) -> String {
     let frame = site(p, f).map(|s| s.frame).filter(|frame| !frame.file.is_empty());
-    frame.map_or_else(|| "a line that is not known".to_owned(), |frame| file_of(&frame))
+    frame.map_or_else(|| "an unknown line".to_owned(), |frame| file_of(&frame))
 }
 
 /// `activation_offloading.py:430`.

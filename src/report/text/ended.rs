@@ -67,10 +67,10 @@ pub(in crate::report) fn killed(r: &Report<'_>) -> Option<String> {
     let host = if p.killer == HostKiller::Spared {
         "; Linux's out-of-memory killer ended no process of the job's control group"
     } else {
-        ", or by Linux's out-of-memory killer, which the kernel's log names (dmesg)"
+        "; it may also come from Linux's out-of-memory killer, which writes to the kernel log (see dmesg)"
     };
     Some(format!(
-        "SIGKILL is usually sent from outside: by a scheduler at its limit of time or memory, a container that is stopped, a launcher whose other rank failed, or a person (kill -9, timeout -s KILL){host}"
+        "SIGKILL usually comes from outside the job: from a scheduler that enforces a time or memory limit, a container that is being stopped, a launcher after another rank failed, or a person (kill -9, timeout -s KILL){host}"
     ))
 }
 

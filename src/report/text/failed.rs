@@ -22,7 +22,7 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let reached = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
     let text = format!(
-        "{}{place}{reached}{stream}. This was the first call to fail; every later one failed too. The kernel at fault was launched earlier: run the job again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
+        "{}{place}{reached}{stream}. This was the first call to fail; every later one failed too. The CUDA kernel that caused the error was launched earlier: run the job again with CUDA_LAUNCH_BLOCKING=1, and the call that launches this kernel will fail",
         clause(&cuda_error(p, f)),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
@@ -35,7 +35,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let went_on = caught(p.replay).is_some_and(|(device, _, _)| device == d.id);
     let went_on = if went_on { ". The job caught the error and went on" } else { "" };
     let text = format!(
-        "{} requested in {} {}{}{}{}{}{}{went_on}",
+        "{} was requested in {} {}{}{}{}{}{}{went_on}",
         size(o.requested.0),
         p.replay.step_source().noun(),
         thousands(o.step.into()),
@@ -50,8 +50,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     if let Some(c) = m.change {
         let noun = p.replay.step_source().noun();
         let text = format!(
-            "it failed: this {noun} began with {} allocated and needed {} more; the one before began with {} and \
-             peaked at {}",
+            "it failed: this {noun} began with {} allocated and needed {} more; the {noun} before it began with {} and peaked at {}",
             size(c.start),
             size(m.need),
             size(c.start_before),
@@ -108,8 +107,11 @@ fn refused(o: &OomEvent) -> String {
     };
     let allocated = size(o.allocated.0);
     match o.call {
-        Some(_) => format!(", which CUDA refused; {free}, the program had {allocated}"),
-        None => format!("; {free}; of {} reserved, PyTorch had {allocated} allocated", size(o.reserved.0)),
+        Some(_) => format!(", and CUDA refused; {free}, and the program had {allocated} allocated"),
+        None => format!(
+            "; {free}, and PyTorch had allocated {allocated} of the {} that it had reserved",
+            size(o.reserved.0)
+        ),
     }
 }
 
@@ -120,9 +122,12 @@ fn largest_piece(o: &OomEvent, scene: &Scene) -> String {
     }
     match size(scene.largest.0) {
         largest if largest == size(o.requested.0) => {
-            format!(" and a largest usable free piece {} too small", size(o.requested.0 - scene.largest.0))
+            format!(
+                ", with a largest usable free piece that was {} too small",
+                size(o.requested.0 - scene.largest.0)
+            )
         }
-        largest => format!(" and a largest usable free piece of {largest}"),
+        largest => format!(", with a largest usable free piece of {largest}"),
     }
 }
 
@@ -138,7 +143,7 @@ fn in_use(p: &Process<'_>, o: &OomEvent, scene: Option<&Scene>, m: &PostMortem) 
     // What is not PyTorch's is told where it is more than any line has.
     let outside = m.outside.unwrap_or(0);
     if outside > held.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0) && o.call.is_none() {
-        held.push((outside, format!("{} outside of PyTorch, by {}", size(outside), m.outsiders())));
+        held.push((outside, format!("{} used outside of PyTorch, by {}", size(outside), m.outsiders())));
     }
     held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     held

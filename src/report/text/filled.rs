@@ -71,7 +71,7 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
     };
     let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
     let renumbered = Facts::of(p.replay).visible_as(m.device);
-    let renumbered = renumbered.map(|n| format!(" (the machine's {n})")).unwrap_or_default();
+    let renumbered = renumbered.map(|n| format!(" (GPU {n} of the machine)")).unwrap_or_default();
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
     let rest = format!(" {when}, {}", unit.name());
     let sum = format!("total {}", unit.show(total));
@@ -124,10 +124,7 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
         }
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
-    let young = if last < m.anatomy.step.min(p.replay.steps()) {
-        " (newer blocks count as used: too new)"
-    } else {
-        ""
-    };
+    let young =
+        if last < m.anatomy.step.min(p.replay.steps()) { " (newer blocks are too new to judge)" } else { "" };
     format!("{who}{young}{arrow}")
 }

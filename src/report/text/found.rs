@@ -20,7 +20,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let mut out: Vec<String> = told.into_iter().flat_map(|(_, lines)| lines).collect();
     if more > 0 {
         out.extend(
-            style.wrap("  note   ", &format!("{} more; --format json has all", thousands(more as u64))),
+            style.wrap("  note   ", &format!("{} more; --format json shows all", thousands(more as u64))),
         );
     }
     out
@@ -38,7 +38,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
     for (i, f, by) in all().filter_map(|(i, f, _)| Some((i, f, f.suppressed_by.as_ref()?))) {
         let site = site(p, f).map(|s| format!(" {}", at_place(p, &s))).unwrap_or_default();
         let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
-        let text = format!("not counted, suppressed by {by}: {what}{site}, {rate}, {now} now");
+        let text = format!("suppressed by {by}, so it is not counted: {what}{site}, {rate}, {now} now");
         out.push((i, style.wrap("  note   ", &text)));
     }
     for (i, f, known) in all().filter(|(_, f, _)| !f.grows() && f.suppressed_by.is_none()) {
@@ -124,7 +124,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say(
             "current",
             &format!(
-                "{recent} {}; {} is the average since it began",
+                "{recent} {}; {} is the average since the growth began",
                 f.grain.per(),
                 size_f(f.bytes_per_step)
             ),
@@ -177,8 +177,11 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     say("allocated", &format!("{}{stream}{share}", place(p, &s)));
     if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
         let reached = p.names.frames(s.stack).any(|f| f == yours);
-        let how =
-            if reached && s.kind == SiteKind::Line { "reached from" } else { "in the backward started at" };
+        let how = if reached && s.kind == SiteKind::Line {
+            "reached from"
+        } else {
+            "in the backward pass started at"
+        };
         say("", &format!("{how} {}", your_line(p, yours)));
     }
     for (other, share) in named.iter().zip(&shares).skip(1) {
@@ -210,7 +213,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let life =
             f.in_use_for().map(|life| format!(": all of it was freed, after up to {}", plural(life, grain)));
         return format!(
-            "ended: {}{place}{} (reported at {grain} {said}, until {grain} {until})",
+            "ended: {}{place}{} (reported from {grain} {said} to {grain} {until})",
             f.headline(),
             life.unwrap_or_default()
         );
@@ -224,12 +227,12 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             let more = more.map(|b| format!("about {} more", size(b))).unwrap_or_else(|| "more".to_owned());
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
-                    "it would take {more}: {} is full{when}{whole}, and this GPU, which has {}, is full before that. Give it a smaller limit; {explain}",
+                    "it would take {more} until {} is full{when}{whole}, but this GPU has {} and would be full before that. Set a smaller limit; {explain}",
                     b.source,
                     size(room)
                 ),
                 None => format!(
-                    "no leak: it takes {more} and then stops, when {} is full{when}{whole}; {explain}",
+                    "not a leak: it takes {more} and stops when {} is full{when}{whole}; {explain}",
                     b.source
                 ),
             }

@@ -32,8 +32,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let why = "a buffer or cache that is still filling looks the same";
     if fatal(p, f).is_some() {
         return Some(format!(
-            "not called a leak: {why}. If your code means to empty or limit what holds this memory, it did not do so in time; if it \
-             does not, this is a leak: fix it"
+            "this is not called a leak, because {why}. If your code is meant to empty or limit what holds this memory, it did not do so in time; otherwise this is a leak that you should fix"
         ));
     }
     // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.
@@ -55,8 +54,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     };
     let until = until.map(|until| format!(". It will be called LEAK {until}")).unwrap_or_default();
     Some(format!(
-        "not called a leak yet: {why}. If something empties or limits what holds this memory, the growth stops by itself; \
-         otherwise it is a leak, and should be fixed now{until}"
+        "this is not called a leak yet, because {why}. If some code empties or limits what holds this memory, the growth will stop by itself; otherwise this is a leak that you should fix now{until}"
     ))
 }
 
@@ -101,17 +99,20 @@ impl Report<'_> {
         // Of one that did not fail nothing is said.
         let end = |p: &Process<'_>| p.has_failed().then(|| (p.ended, p.replay.exit_status()));
         if self.processes.iter().all(|p| end(p) == end(lead)) {
-            return format!("The same on {all}.");
+            return format!("The same is true of {all}.");
         }
         // One is named: each name takes a look at all.
         let mut others =
             self.processes.iter().filter(|p| end(p).is_some_and(|other| Some(other) != end(lead)));
         let how = others.next().and_then(|p| HowEnded { process: p, job: self.name(p) }.how());
         match (how, others.count()) {
-            (None, _) => format!("The same verdict on {all}."),
-            (Some(how), 0) => format!("The same verdict on {all}; {how}."),
+            (None, _) => format!("The verdict is the same for {all}."),
+            (Some(how), 0) => format!("The verdict is the same for {all}; {how}."),
             (Some(how), n) => {
-                format!("The same verdict on {all}; {how}, and {} more ended otherwise.", thousands(n as u64))
+                format!(
+                    "The verdict is the same for {all}; {how}, and {} more ended differently.",
+                    thousands(n as u64)
+                )
             }
         }
     }
@@ -162,7 +163,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was inside strandline's part of this call when the process died of {signal}. {}.{}",
+            " in {place}: a thread of {} was running strandline's code in this call when the process died of {signal}. {}.{}",
             r.name(p),
             clause(&fault.advice()),
             gpu()
@@ -172,9 +173,9 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
         let ran_out = match p.killer {
             HostKiller::KilledAtLimit { limit } => {
                 let limit = limit.map(|bytes| format!(" ({})", size(bytes))).unwrap_or_default();
-                format!("The job's control group (its container, say) reached its limit of host memory{limit}, which is RAM, not GPU memory")
+                format!("The job's control group (for example, its container) reached its limit of host memory{limit}, which is RAM, not GPU memory")
             }
-            _ => "The machine, or a container that the job is part of, ran out of host memory (RAM, not GPU memory)".to_owned(),
+            _ => "The machine, or the container that the job runs in, ran out of host memory (RAM, not GPU memory)".to_owned(),
         };
         return format!(". {ran_out}, and Linux's out-of-memory killer ended {}.{}", r.name(p), gpu());
     }
@@ -192,11 +193,11 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(f) = p.replay.failed() {
         let memory = match p.verdict.outcome {
-            Outcome::Leak => format!("It leaks besides: {}", growth(p).unwrap_or(reason)),
-            Outcome::Growing => format!("Memory grows besides: {}", growth(p).unwrap_or(reason)),
-            Outcome::Oom => format!("It ran out of memory before: {reason}"),
-            Outcome::Clean => format!("No leak until then: {}", p.reason()),
-            Outcome::Unknown => format!("Whether it leaks was not judged: {}", p.reason()),
+            Outcome::Leak => format!("The job also leaks: {}", growth(p).unwrap_or(reason)),
+            Outcome::Growing => format!("Also, {}", growth(p).unwrap_or(reason)),
+            Outcome::Oom => format!("Before that, the job ran out of memory: {reason}"),
+            Outcome::Clean => format!("There was no leak until then: {}", p.reason()),
+            Outcome::Unknown => format!("It was not judged whether the job leaks: {}", p.reason()),
         };
         return format!(
             "{after}{}, and every later CUDA call failed too. {}.",
@@ -209,7 +210,11 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => match filled(p) {
             Some(text) => format!("{after}{text} {reason}."),
-            None => format!("{after}{}.{}", growth(p).unwrap_or(reason), ended.after()),
+            None => {
+                let said = growth(p).unwrap_or(reason);
+                let said = if alone { said } else { clause(&said) };
+                format!("{after}{said}.{}", ended.after())
+            }
         },
         Outcome::Oom => match out_of_memory(p) {
             Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
@@ -232,7 +237,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
 /// What broke a context: `in step 1, a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned error 710`.
 pub(super) fn cuda_error(p: &Process<'_>, f: &Failed) -> String {
     format!(
-        "in {} {}{}, {} on GPU {}: {} returned error {}",
+        "in {} {}{}, CUDA reported {} on GPU {}: {} returned error {}",
         p.replay.step_source().noun(),
         thousands(f.step.into()),
         in_phase(f.phase),
@@ -268,7 +273,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade());
     // Where nothing else was allocated there is no peak to speak of.
     let without = without.and_then(|m| m.anatomy.peak_without).filter(|b| b.0 > 0);
-    let without = without.map(|b| format!("without it the job peaks at {}", size(b.0)));
+    let without = without.map(|b| format!("without this memory, the job peaks at {}", size(b.0)));
     let what = if f.is_remade() {
         "A block that is replaced by larger and larger ones"
     } else {
@@ -308,9 +313,9 @@ fn growth(p: &Process<'_>) -> Option<String> {
     let gpu = format!("GPU {}", f.device.0);
     // The GPU is named once: where it is said when it is full.
     let why = p.verdict.reason.strip_suffix(&format!(" on {gpu}")).filter(|_| when.is_some());
-    let mut text = clause(&why.map_or_else(|| p.reason(), |why| p.reason_with(why)));
+    let mut text = why.map_or_else(|| p.reason(), |why| p.reason_with(why));
     if let Some((label, when)) = when {
-        text.push_str(&format!("; {gpu} {label} {when}"));
+        text.push_str(&format!("; {gpu} will be {label} {when}"));
     }
     Some(text)
 }

@@ -37,9 +37,11 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
         false if f.with_others => {
-            ("full after", format!("further {grain}"), " at the rate of all that grows")
+            ("full after", format!("further {grain}"), " at the combined rate of all growth")
         }
-        false if f.speeds_up => ("full after", format!("further {grain}"), " if it goes on to speed up"),
+        false if f.speeds_up => {
+            ("full after", format!("further {grain}"), " if the growth keeps speeding up")
+        }
         false => ("full after", format!("further {grain}"), " at this rate"),
     };
     if f.grain == GrainName::Tick {
@@ -67,7 +69,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         (l, u64::MAX) => {
             let least = rounded(l);
             let least = if when.mid == u64::MAX { plural(least, &noun) } else { thousands(least) };
-            format!("{about}{or_time}{rate} ({least} at the earliest, or never if it levels off)")
+            format!("{about}{or_time}{rate} ({least} at the earliest, or never if the growth stops)")
         }
         (l, h) => format!("{about} ({} to {}){or_time}{rate}", thousands(rounded(l)), thousands(rounded(h))),
     };
@@ -92,7 +94,7 @@ fn in_time(when: StepsToOom, rate: &str) -> String {
     };
     match (when.low, when.high) {
         (l, h) if l == h => about,
-        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if it levels off)", seconds(l)),
+        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if the growth stops)", seconds(l)),
         (l, h) => format!("{about} ({} to {})", seconds(l), seconds(h)),
     }
 }

@@ -44,7 +44,7 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
             let by = s.node.as_ref().map(|n| format!("by {n} ")).unwrap_or_default();
             let is_yours = s.your_line.as_ref() == Some(&s.frame);
             let line = if is_yours { your_line(p, &s.frame) } else { line(p, &s.frame) };
-            format!("{by}in the backward started at {line}")
+            format!("{by}in the backward pass started at {line}")
         }
         SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
             Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),

@@ -41,14 +41,14 @@ fn run(p: &Process<'_>) -> String {
         events.push_str(&match compared {
             0 => ", not compared with PyTorch's totals".to_owned(),
             _ if r.accounting_drift().0 == 0 => ", matches PyTorch's totals".to_owned(),
-            _ => format!(", {} off PyTorch's totals", size(r.accounting_drift().0)),
+            _ => format!(", differs from PyTorch's totals by {}", size(r.accounting_drift().0)),
         });
     }
     parts.push(events);
     match p.ended {
         Ended::Signal(n) => parts.push(format!("ended by {}", signal(n))),
         Ended::Running => parts.push("still running".to_owned()),
-        Ended::Stopped => parts.push("until the program ended the recording".to_owned()),
+        Ended::Stopped => parts.push("recorded until the program stopped the recording".to_owned()),
         Ended::Exit | Ended::Unknown => {}
     }
     parts.join(" · ")
@@ -111,7 +111,7 @@ fn begins(p: &Process<'_>) -> String {
     let Some(stack) = p.replay.iteration() else { return String::new() };
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
     own.or(p.names.frames(stack).next())
-        .map_or_else(String::new, |f| format!("; each begins with what {} allocates", line(p, f)))
+        .map_or_else(String::new, |f| format!("; each begins with an allocation at {}", line(p, f)))
 }
 
 /// What the time that recording took is a part of.
@@ -152,18 +152,18 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
         )),
-        Coverage::None => out.push(format!("everything: no use of GPU memory by this process was seen{why}")),
+        Coverage::None => out.push(format!("everything, because this process was not seen to use GPU memory{why}")),
     }
     if p.replay.lost() > 0 {
-        out.push(format!("{}: lost while recording", plural(p.replay.lost(), "event")));
+        out.push(format!("{} lost while recording", plural(p.replay.lost(), "event")));
     }
     if let Some(n) = Facts::of(p.replay).number("stacks_undefined").filter(|&n| n > 0) {
-        out.push(format!("the stacks of {}: the table of stacks was full", plural(n, "allocation")));
+        out.push(format!("the stacks of {}, because the table of stacks was full", plural(n, "allocation")));
     }
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {
             out.push(format!(
-                "whether {} ({}) on GPU {} are still live: events were lost after they were allocated, so they are not judged",
+                "whether {} ({}) on GPU {} are still live: events were lost after these blocks were allocated, so they are not judged",
                 plural(d.unverified_blocks, "block"),
                 size(d.unverified.0),
                 d.id.0
@@ -183,7 +183,10 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     out.extend(p.damage.iter().map(|d| format!("part of the recording: {}", d.trim_end_matches('.'))));
     for i in p.replay.inconsistencies() {
         let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
-        out.push(format!("what really happened, {times}: {} ({})", i.what, i.first));
+        out.push(format!(
+            "what really happened, because the recording contradicts itself {times}: {} ({})",
+            i.what, i.first
+        ));
     }
     out
 }

@@ -64,7 +64,7 @@ assert loop.steps == BATCHES // 2
 for name in ("allocated_mib", "reserved_mib", "peak_allocated_mib", "growth_mib_per_step"):
     assert [step for step, _ in logged[f"strandline/{name}"]] == [4, 8, 12, 16, 20, 24, 24], logged
 assert logged["strandline/growth_mib_per_step"][-1][1] == 2.0, logged
-assert "GROWING. 2 MiB more every step" in common.said(lines), lines
+assert "GROWING. Memory grows by 2 MiB every step" in common.said(lines), lines
 
 with common.stderr() as lines, common.broken():
     losses, _ = trained("broken")

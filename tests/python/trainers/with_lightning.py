@@ -103,7 +103,7 @@ for row in rows:
     assert 0 < figures["allocated_mib"] <= figures["peak_allocated_mib"] <= figures["reserved_mib"], row
 # Two batches are a step.
 assert common.ours(rows[-1])["growth_mib_per_step"] == 2.0, rows
-assert "GROWING. 2 MiB more every step" in common.said(lines), lines
+assert "GROWING. Memory grows by 2 MiB every step" in common.said(lines), lines
 board = EventAccumulator("recorded/board/version_0").Reload()
 assert [e.step for e in board.Scalars("strandline/allocated_mib")] == [row["step"] for row in rows]
 

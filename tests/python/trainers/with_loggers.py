@@ -120,8 +120,8 @@ allocated = scalars["strandline/allocated_mib"]
 assert [step for step, _ in allocated] == [*range(1, STEPS + 1), STEPS], allocated
 assert allocated[-1][1] - allocated[0][1] >= STEPS - 1, allocated
 assert scalars["strandline/growth_mib_per_step"][-1][1] == 1.0, scalars
-assert texts[-1].startswith("**growing** GROWING. 1 MiB more every step"), texts
-assert FILES <= set(os.listdir("board")) and "GROWING. 1 MiB more every step" in common.said(lines), lines
+assert texts[-1].startswith("**growing** GROWING. Memory grows by 1 MiB every step"), texts
+assert FILES <= set(os.listdir("board")) and "GROWING. Memory grows by 1 MiB every step" in common.said(lines), lines
 
 # MLflow: the module's current run.
 with mlflow.start_run() as run, common.stderr():

@@ -67,7 +67,7 @@ for row in log:
         assert not figures, row
 # Two batches are a step.
 assert common.ours(log[-1])["growth_mib_per_step"] == 2.0, log[-1]
-assert "GROWING. 2 MiB more every step" in common.said(lines), lines
+assert "GROWING. Memory grows by 2 MiB every step" in common.said(lines), lines
 
 # The Trainer's own loggers were given the same.
 board = EventAccumulator(glob.glob("recorded/**/*tfevents*", recursive=True)[0].rpartition("/")[0]).Reload()

@@ -443,7 +443,7 @@ mod tests {
         let callback = "stack.callback(release, buf)";
         says(callback, global("stack", "ExitStack"), 1, callback, "close() it");
         let submits = "pool.submit(write, out)";
-        says(submits, global("pool", "ThreadPoolExecutor"), 1, submits, "submit no more than it gets done");
+        says(submits, global("pool", "ThreadPoolExecutor"), 1, submits, "submit fewer at a time");
         let weak = "saved.setdefault(mod, []).append(out.detach())";
         says(weak, global("saved", "WeakKeyDictionary"), 1, weak, "as long as its key lives");
         let add = "self.adapters[name] = a";

@@ -22,7 +22,7 @@ function finding(f) {
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
-    say("because", `reported at ${unit()} ${number(f.detected_step)}, until ${unit()} ${number(f.withdrawn_step)}${life ? `: all of it was freed, after up to ${plural(life.value, noun(f.grain))}` : ""}`);
+    say("because", `reported from ${unit()} ${number(f.detected_step)} to ${unit()} ${number(f.withdrawn_step)}${life ? `: all of it was freed, after up to ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
@@ -32,7 +32,7 @@ function finding(f) {
   const sizes = [grows || f.bytes_per_step > 0 ? per : "", told ? "" : `${held} now`].filter(Boolean);
   if (sizes.length) say("size", sizes.join(", "));
   const now = f.current_bytes_per_step;
-  if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${bytes} is the average since it began`);
+  if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${bytes} is the average since the growth began`);
   const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
   if (grows && !full && when) say(when.label, when.said);
@@ -62,7 +62,7 @@ function ahead(p, f) {
   const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
     && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
   if (p.findings.some(sooner)) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the rate of all that grows" : " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the combined rate of all growth" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
   const word = noun(f.grain), s = word === "second" ? exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;

@@ -31,7 +31,7 @@ function flame() {
   };
   if (top[1] > 0) draw(top, 0, w, 0, false);
   box.style.height = (deepest + 1) * 18 + 4 + "px";
-  if (wanted) $("frame").textContent = hits ? `${size(hits)} in what is found, ${(100 * hits / shot.flame[1]).toFixed(1)} %` : "nothing is found";
+  if (wanted) $("frame").textContent = hits ? `${size(hits)} in matching frames, ${(100 * hits / shot.flame[1]).toFixed(1)} %` : "no frame matches";
 }
 function blocks(shot) {
   const list = shot ? shot.blocks : [];

@@ -4,7 +4,7 @@ function all() {
   const drawn = lane && lane.c;
   $("drawn").hidden = !drawn;
   $("nothing").hidden = Boolean(drawn);
-  $("nothing-said").textContent = lane ? `This page has no charts of ${lane.name}. Make a page of its recording alone to see them${lane.p.left_out ? ", and what was found" : ""}: strandline report RECORDING --html` : "No GPU memory was recorded.";
+  $("nothing-said").textContent = lane ? `This page has no charts of ${lane.name}${lane.p.left_out ? " and does not show what was found there" : ""}. To see all of it, make a page of its recording alone: strandline report RECORDING --html` : "No GPU memory was recorded.";
   if (!drawn) return;
   const leak = grown();
   document.documentElement.dataset.grows = leak ? leak.certainty : "";

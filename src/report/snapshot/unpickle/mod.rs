@@ -244,7 +244,7 @@ impl Machine<'_> {
     fn pop(&mut self) -> Result<Cell, Refused> {
         match self.stack.pop().filter(|_| self.stack.len() >= self.floor()) {
             Some(v) => Ok(v),
-            None => self.refuse("a value that is not there"),
+            None => self.refuse("a missing value"),
         }
     }
 
@@ -256,7 +256,7 @@ impl Machine<'_> {
     fn below(&self, at: usize) -> Result<Cell, Refused> {
         match at.checked_sub(1).and_then(|i| self.stack.get(i)) {
             Some(&v) if at > self.floor() => Ok(v),
-            _ => self.refuse("a container that is not there"),
+            _ => self.refuse("a missing container"),
         }
     }
 
@@ -264,14 +264,14 @@ impl Machine<'_> {
     fn last(&self, n: usize) -> Result<usize, Refused> {
         match self.stack.len().checked_sub(n).filter(|from| *from >= self.floor()) {
             Some(from) => Ok(from),
-            None => self.refuse("a value that is not there"),
+            None => self.refuse("a missing value"),
         }
     }
 
     /// Where the values since the last mark begin.
     fn batch(&mut self) -> Result<usize, Refused> {
         let Some(mark) = self.marks.pop() else {
-            return self.refuse("the end of a batch that did not begin");
+            return self.refuse("the end of a batch that was never started");
         };
         let from = (mark as usize).min(self.stack.len());
         self.tree.longest_batch = self.tree.longest_batch.max(self.stack.len() - from);
