@@ -131,7 +131,11 @@ fn an_alert_is_told_once_and_every_action_gets_the_verdict() {
     assert_eq!(serde_json::from_str::<Value>(&logged).expect("JSON"), fired);
 
     // What fails is told, and that it was given up; an address that may be a secret is not.
-    assert!(did.stderr.contains("exec:exit 3 failed: exit status: 3; it is tried again"), "{}", did.stderr);
+    assert!(
+        did.stderr.contains("exec:exit 3 failed: exit status: 3; strandline tries again"),
+        "{}",
+        did.stderr
+    );
     assert!(did.stderr.contains("exec:exit 3 failed 3 times"), "{}", did.stderr);
     assert!(
         did.stderr.contains("webhook to 127.0.0.1:") && !did.stderr.contains("/secret"),
@@ -196,7 +200,7 @@ fn a_job_can_be_watched_before_it_begins_and_while_it_runs() {
     let mut early = watch(&["--alert-growth", "1MiB/step", "--on-alert", "exec:touch early"]);
     let mut early = Ends(early.stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut said = BufReader::new(early.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let waits = said.find(|l| l.contains("nothing is recorded in rec/ yet: waiting for it"));
+    let waits = said.find(|l| l.contains("nothing is recorded in rec/ yet; waiting for a recording"));
     assert!(waits.is_some(), "it does not wait");
     std::thread::spawn(move || said.for_each(drop));
     let mut job = Command::new(&python);
@@ -264,7 +268,7 @@ fn what_cannot_be_understood_is_refused_before_the_job_starts() {
     assert!(bad.stderr.contains("STRANDLINE_ALERT_GROWTH: \"fast\" is not a rate"), "{}", bad.stderr);
     let bad = did(run(&folder, &["--on-alert", "mail:me"], &["touch", "ran"]).output().expect("it starts"));
     assert_eq!(bad.status, Some(2), "{}", bad.stderr);
-    assert!(bad.stderr.contains("none of log, snapshot, exec:CMD"), "{}", bad.stderr);
+    assert!(bad.stderr.contains("an action is log, snapshot, exec:CMD"), "{}", bad.stderr);
     assert!(!folder.join("ran").exists() && !folder.join("rec").exists());
 }
 
@@ -277,7 +281,11 @@ fn an_abort_ends_a_job_that_does_not_want_to_end() {
     let did = did(run(&folder, &options, &job(&python, &script, &waits)).output().expect("it starts"));
     assert_eq!(did.status, Some(82), "{}", did.stderr);
     assert!(folder.join("got-SIGTERM").exists(), "it was asked first");
-    assert!(did.stderr.contains("ABORT: the grace time is over: SIGKILL"), "{}", did.stderr);
+    assert!(
+        did.stderr.contains("ABORT: the grace period is over: strandline sends SIGKILL to the job"),
+        "{}",
+        did.stderr
+    );
     assert!(did.stderr.contains("strandline: GROWING"), "the report is made: {}", did.stderr);
     assert!(did.stderr.ends_with("  exit   82\n"), "{}", did.stderr);
     is_whole(&folder.join("rec/bundle-1-alert"));

@@ -79,7 +79,7 @@ fn a_death_in_our_own_code_is_said_to_be_ours_and_again_at_the_next_run() {
 
     let words = "the last run died of SIGSEGV while strandline";
     let second = run(&folder, "second", &["./job", "clean"], 0);
-    assert!(second.contains(words) && second.contains("was at work in cudaMemGetInfo"), "{second}");
+    assert!(second.contains(words) && second.contains("was running in cudaMemGetInfo"), "{second}");
     assert!(second.contains("strandline: NO LEAK"), "the next one is judged: {second}");
     let third = run(&folder, "third", &["./job", "clean"], 0);
     assert!(!third.contains(words), "one run without it: {third}");

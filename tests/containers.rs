@@ -104,7 +104,7 @@ fn another_user_without_a_home() {
 #[test]
 fn as_few_processes_as_will_do() {
     let setup = format!("{ANOTHER}\nset -- $as prlimit --nproc=2:2 \"$@\"");
-    let why = ["nobody watches this job", "NOTHING RECORDED: cannot start the writing thread"];
+    let why = ["no process watches this job", "NOTHING RECORDED: cannot start the writing thread"];
     is_said(&setup, "", "alloc fails", &why);
 }
 

@@ -66,7 +66,7 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
         "{status}: {stdout}"
     );
     let (status, _, stderr) = report(&["--known", "wrong.json"], &[]);
-    assert!(status == 2 && stderr.contains("entry 1: no key is called \"file\""), "{status}: {stderr}");
+    assert!(status == 2 && stderr.contains("entry 1: \"file\" is not a key"), "{status}: {stderr}");
     std::fs::create_dir_all(folder.join("config/strandline")).expect("a folder");
     let configured = folder.join("config");
     let configured = [("XDG_CONFIG_HOME", configured.to_str().expect("UTF-8"))];
@@ -74,7 +74,7 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     assert_eq!(report(&[], &configured).0, 81);
     write("config/strandline/known.json", "{}");
     let (status, _, stderr) = report(&[], &configured);
-    assert!(status == 84 && stderr.contains("no list of objects"), "{status}: {stderr}");
+    assert!(status == 84 && stderr.contains("not a list of objects"), "{status}: {stderr}");
 
     write("known.supp", "# a list\ngrowing:^*judged.py$\ngrowing:nobody_has_this\n");
     write("leaks.supp", "leak:judged.py\n");

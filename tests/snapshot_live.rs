@@ -79,7 +79,7 @@ fn a_running_job_is_shown_from_outside() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{said}");
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "done\n", "the job's own output, and nothing else");
-    assert!(said.contains("asked.pickle, ") && said.contains("as the job asked"), "{said}");
+    assert!(said.contains("asked.pickle, ") && said.contains("requested by the job"), "{said}");
     // The job was gone before anybody could look.
     assert_eq!(in_use(&folder.join("run/late.pickle")), [3, 3, 3, 3, 7, 7]);
 }

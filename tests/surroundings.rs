@@ -217,7 +217,7 @@ fn a_run_within_a_run() {
     let (nested, ours) = words(&folder, &outer, &[]);
     assert_eq!(nested, alone, "{ours}");
     report(&folder.join("inner")).whole();
-    assert_eq!(ours.matches("strandline run records into a folder of its own").count(), 2, "{ours}");
+    assert_eq!(ours.matches("strandline run records into its own folder").count(), 2, "{ours}");
     assert!(!folder.join("outer").exists() && !ours.contains("no CUDA call"), "{ours}");
 }
 

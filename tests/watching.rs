@@ -272,7 +272,7 @@ fn a_watcher_acts_for_its_own_users_jobs_alone() {
         if owner == NOBODY {
             assert_eq!(std::fs::read_dir(&rec).expect("a folder").count(), 2, "nothing is written there");
         }
-        let line = "rec/node-r0.strand belongs to another user: it is not watched";
+        let line = "rec/node-r0.strand belongs to another user, so it is not watched";
         assert_eq!((text.matches(line).count(), text.matches("node-r0").count()), (1, 1), "{text}");
     }
 }
@@ -318,7 +318,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let told = verdicts(&folder.join("fired"));
     assert_eq!((told.len(), &told[1]["event"]), (2, &"held".into()), "{told:?}");
     assert_eq!(told[1]["finding"]["held_by"]["status"], "found");
-    let first = "Zebra.stash, a dict of 1,116 entries, 94 % of the blocks checked";
+    let first = "Zebra.stash, a dict of 1,116 entries, which holds 94 % of the blocks that were checked";
     let second =
         "the autograd graphs of __main__.zebras, a dict of 1,116 entries, through ZebraBackward.context";
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -419,7 +419,7 @@ fn a_full_disk_is_told_and_stops_nothing() {
     for told in [
         "log failed",
         "snapshot failed",
-        "report and snapshot could not be kept",
+        "report and snapshot could not be saved",
         "metrics cannot be written",
     ] {
         assert!(text.contains(told), "{told}: {text}");

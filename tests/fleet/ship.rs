@@ -103,7 +103,7 @@ fn a_watcher_that_was_killed_goes_on_and_a_server_that_was_away_misses_nothing()
     let log = job.folder.join("log");
     let mut first = watch(&server, place, &job.recording(), &log);
     let text = said(&server, place);
-    let missing = "it was sent every 1 s while the job ran, and has no end: its last 2 s may be missing";
+    let missing = "the recording was sent every 1 s while the job ran, but its end was not sent: its last 2 s may be missing";
     assert!(text.contains(missing), "{text}");
     first.kill().expect("it is killed");
     first.wait().expect("it has ended");

@@ -143,11 +143,14 @@ fn tables_and_recordings_lie_in_an_object_store_and_nothing_is_lost() {
         server.ask(&format!("{mode}/9"));
         let text = server.refused(server.strandline(&export));
         assert!(text.contains("cannot write s3://fleet/tables/"), "{mode}: {text}");
-        assert!(text.contains("the server does not answer"), "{mode}: {text}");
-        assert!(text.contains("give the same command again"), "{mode}: {text}");
+        assert!(text.contains("the server gave an unexpected answer"), "{mode}: {text}");
+        assert!(text.contains("run the same command again"), "{mode}: {text}");
         server.ask(&format!("{mode}/0"));
         let text = server.refused(server.strandline(&["report", run]));
-        assert!(text.contains("cannot list s3://fleet/runs/run-17: the server does not answer"), "{text}");
+        assert!(
+            text.contains("cannot list s3://fleet/runs/run-17: the server gave an unexpected answer"),
+            "{text}"
+        );
         server.ask("well/0");
     }
     let before = server.objects();

@@ -49,10 +49,10 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         output: None,
         lets_go: false,
     };
-    say::line(format!("running it on {}", stage.name));
+    say::line(format!("running the demo on {}", stage.name));
     let outcome = run::execute(&plan, library)?;
     let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &Suppressions::default()) else {
-        return Err(Error::new("the demo made no recording").hint("what is wrong: strandline doctor"));
+        return Err(Error::new("the demo made no recording").hint("to see what is wrong: strandline doctor"));
     };
     if outcome.seen.ended.status() != 0 {
         let what =

@@ -105,7 +105,7 @@ fn place(name: &str, bytes: &[u8], last: Option<&Path>) -> Result<PathBuf, Error
 fn place_in(base: &Path, readers: Readers, folder: &str, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     // LD_PRELOAD is a list: a path with a separator in it would be two.
     if base.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
-        return Err(io::Error::other("LD_PRELOAD can name no path with a space or a colon in it"));
+        return Err(io::Error::other("LD_PRELOAD cannot contain a path with a space or a colon"));
     }
     let path = base.join(folder).join(name);
     let open = || -> io::Result<Folder> {

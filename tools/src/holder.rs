@@ -119,8 +119,10 @@ fn grew_since(h: &Holder, still: &Holder) -> bool {
 fn freed(replay: &Replay, answer: &Value) -> &'static str {
     let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at);
     match is_late {
-        true => "when strandline looked, after the last step, the job had freed these blocks already",
-        false => "the job freed these blocks while strandline looked, or soon after",
+        true => {
+            "the job had already freed these blocks when strandline searched for their holder, after the last step"
+        }
+        false => "the job freed these blocks while strandline searched for their holder, or soon after",
     }
 }
 

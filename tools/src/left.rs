@@ -35,7 +35,8 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
     if is_out_of_reach(&feed) {
         // What is in the file may end with an earlier region of this name.
         let what = "the latest events of this process cannot be read while it runs";
-        return Err(Error::new(what).hint("ask again when it has ended; docs/recording.md, \"The region\""));
+        return Err(Error::new(what)
+            .hint("run this again when the process has ended; docs/recording.md, \"The region\""));
     }
     if !left.marked {
         let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));

@@ -35,8 +35,10 @@ pub(crate) fn page(options: &cli::Man) -> Result<u8, Error> {
         None => command,
         Some(name) => {
             let found = command.find_subcommand(name).cloned();
-            let none =
-                || Error::new(format!("there is no command {name}")).hint("all of them: strandline help");
+            let none = || {
+                Error::new(format!("there is no command {name}"))
+                    .hint("for a list of commands: strandline help")
+            };
             found.ok_or_else(|| none().status(status::USAGE))?
         }
     };

@@ -59,10 +59,10 @@ impl FromStr for Threshold {
             "" | "ec" | "second" if !unit.trim().is_empty() => (Unit::Second, 1.0),
             "min" | "minute" => (Unit::Second, 60.0),
             "h" | "hour" => (Unit::Second, 3600.0),
-            _ => return Err(bad("the unit is none of step, microbatch, s, min, h")),
+            _ => return Err(bad("the unit must be step, microbatch, s, min or h")),
         };
         if number == 0 {
-            return Err(bad("there are 0 units"));
+            return Err(bad("the number of units is 0"));
         }
         Ok(Threshold { amount, per: f64::from(number) * seconds, unit })
     }
@@ -152,9 +152,9 @@ mod tests {
             ("50MiB", "it needs a size and, after a slash, a unit of time"),
             ("50 gallons/step", "is not a size"),
             ("0%/step", "between 0 and 100"),
-            ("50MiB/epoch", "none of step"),
-            ("50MiB/", "none of step"),
-            ("50MiB/0steps", "0 units"),
+            ("50MiB/epoch", "unit must be step"),
+            ("50MiB/", "unit must be step"),
+            ("50MiB/0steps", "number of units is 0"),
         ] {
             let said = text.parse::<Threshold>().unwrap_err();
             assert!(said.contains(why) && said.contains("50MiB/step"), "{text}: {said}");

@@ -62,7 +62,8 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
         [] => Err(Error::new("there is no recording").status(status::USAGE)),
         [first, ..] => {
             let recordings = plural(found.len() as u64, "recording");
-            let what = format!("there are {recordings}, one for each process; this command takes one");
+            let what =
+                format!("there are {recordings}, one for each process; this command needs one of them");
             Err(Error::usage(what, format!("such as {}", shown(first))))
         }
     }

@@ -25,14 +25,14 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         return Err(Error::usage(what, hint));
     }
     if options.source_links.is_some() && !is_page(options) {
-        return Err(Error::usage("--source-links is for the page", "add --html, or --format html"));
+        return Err(Error::usage("--source-links is for the HTML page", "add --html, or --format html"));
     }
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
     let mut judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     if let Some(step) = options.at {
         if options.format == cli::ReportFormat::Html {
-            let hint = "in the page, click a step; --at goes with --format text and json";
+            let hint = "click a step in the page, or use --at with --format text or json";
             return Err(Error::usage("the page shows every step", hint));
         }
         judged = analyze::judge_at_step(&judged, step, &suppressions)?;
@@ -87,8 +87,8 @@ fn links(to: cli::LinksTo, judged: &[analyze::Judged]) -> Result<SourceLinks, Er
     }
     let told = judged.iter().find_map(|j| Checkout::parse(j.replay.meta().get("checkout")?.as_str()?));
     told.map(|checkout| checkout.links()).ok_or_else(|| {
-        let what = "the recording does not say which commit its job was at";
-        let hint = "it does if the job is started with `strandline run` in a checkout of git whose `origin` is on a host";
+        let what = "the recording does not contain the commit of the job's code";
+        let hint = "it contains the commit if the job is started with `strandline run` in a git checkout whose `origin` is on a host";
         Error::usage(what, hint)
     })
 }

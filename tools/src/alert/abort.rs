@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) fn end(job: Option<Target>, recorded: &[Target], grace: Duration, since: Instant) {
     let all = || job.iter().chain(recorded);
     say::line(format!(
-        "ABORT: SIGTERM goes to the job because of this alert, SIGKILL in {} s",
+        "ABORT: strandline sends SIGTERM to the job because of this alert, and SIGKILL in {} s",
         grace.as_secs()
     ));
     match job {
@@ -20,7 +20,7 @@ pub(super) fn end(job: Option<Target>, recorded: &[Target], grace: Duration, sin
     }
     while all().any(Target::is_alive) {
         if since.elapsed() >= grace {
-            say::line("ABORT: the grace time is over: SIGKILL");
+            say::line("ABORT: the grace period is over: strandline sends SIGKILL to the job");
             all().for_each(|t| t.send(libc::SIGKILL));
             return;
         }

@@ -38,25 +38,25 @@ impl FromStr for Action {
             ("abort", None) => Ok(Action::Abort(GRACE)),
             ("abort", Some(seconds)) => match seconds.parse::<u32>() {
                 Ok(s) => Ok(Action::Abort(Duration::from_secs(s.into()))),
-                Err(_) => Err(bad("the grace time must be a number of seconds")),
+                Err(_) => Err(bad("the grace period must be a number of seconds")),
             },
             ("exec", _) => Ok(Action::Exec(value("there is no command after exec:")?.to_string())),
             ("webhook", _) => {
                 let url = value("there is no address after webhook:")?;
                 match url.starts_with("http://") || url.starts_with("https://") {
                     true => Ok(Action::Webhook(url.to_string())),
-                    false => Err(bad("the address begins with neither http:// nor https://")),
+                    false => Err(bad("the address must begin with http:// or https://")),
                 }
             }
             ("signal", _) => {
                 let name = value("there is no signal after signal:")?;
                 signal(name)
                     .map(Action::Signal)
-                    .ok_or_else(|| bad("that signal is not known; such as signal:USR1"))
+                    .ok_or_else(|| bad("this signal is unknown; write for example signal:USR1"))
             }
-            _ => {
-                Err(format!("\"{text}\" is none of log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort"))
-            }
+            _ => Err(format!(
+                "\"{text}\" is not an action; an action is log, snapshot, exec:CMD, webhook:URL, signal:NAME or abort"
+            )),
         }
     }
 }

@@ -63,8 +63,8 @@ impl Bundles {
         }
         self.made.push(why);
         match self.write(why, recording) {
-            Ok(path) => say::line(format!("report and snapshot kept in {}", shown(&path))),
-            Err(e) => say::line(format!("report and snapshot could not be kept: {e}")),
+            Ok(path) => say::line(format!("report and snapshot saved in {}", shown(&path))),
+            Err(e) => say::line(format!("report and snapshot could not be saved: {e}")),
         }
     }
 

@@ -109,7 +109,7 @@ impl Keeper {
             }
             if let Err(TrySendError::Full(_)) = worker.queue.try_send(news.clone()) {
                 say::line(format!(
-                    "{} is still busy with earlier alerts: it does not get this one",
+                    "{} is still busy with earlier alerts, so this alert is not sent to it",
                     worker.action.name()
                 ));
             }
@@ -119,7 +119,7 @@ impl Keeper {
             self.ask(Errand { bundle: Some((Why::Alert, news.recording.clone())), abort });
             if self.abort.is_some() && !news.ends {
                 say::line(
-                    "ABORT waits: this growth may end by itself. The job is ended when the GPU will be full within 50 steps or 10 minutes",
+                    "ABORT waits, because this growth may stop by itself. strandline ends the job once it expects the GPU to be full within 50 steps or 10 minutes",
                 );
             }
         }
@@ -139,7 +139,7 @@ impl Keeper {
 
     fn ask(&self, errand: Errand) {
         if self.errands.try_send(errand).is_err() {
-            say::line("still busy with earlier bundles: this alert gets none");
+            say::line("strandline is still writing earlier bundles, so this alert gets none");
         }
     }
 
@@ -156,7 +156,7 @@ impl Keeper {
         let grace = abort.filter(|_| aborted.load(Ordering::SeqCst) && job.is_none_or(|j| j.is_alive()));
         if keeping.recv_timeout(EVIDENCE + grace.unwrap_or_default()) == Err(RecvTimeoutError::Timeout) {
             say::line(
-                "no bundle: reading the recording takes too long; strandline report and strandline snapshot give the same",
+                "no bundle was written, because reading the recording takes too long; strandline report and strandline snapshot show the same data",
             );
         }
         aborted.load(Ordering::SeqCst)
@@ -171,7 +171,7 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
         match WAITS.get(attempt).filter(|_| again) {
             Some(wait) => {
                 if attempt == 0 {
-                    say::line(format!("{name} failed: {why}; it is tried again"));
+                    say::line(format!("{name} failed: {why}; strandline tries again"));
                 }
                 let _ = hurried.recv_timeout(*wait);
             }

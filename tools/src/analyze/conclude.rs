@@ -51,7 +51,7 @@ pub(crate) fn conclude(
     }
     let mut text = Vec::new();
     let written = print::text::write(&mut text, &report, crate::terminal::style_of_stderr());
-    written.map_err(|e| Error::new(format!("cannot word the report: {e}")))?;
+    written.map_err(|e| Error::new(format!("cannot write the report: {e}")))?;
     let says_killed = report.processes.iter().any(|p| p.killer.killed());
     Ok(Conclusion {
         text: String::from_utf8_lossy(&text).into_owned(),

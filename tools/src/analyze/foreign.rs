@@ -56,7 +56,10 @@ impl Foreign {
             Summary { unix_ns: imported.epoch_us.saturating_mul(1000), complete: true, ..Summary::default() };
         let damage = match imported.strange {
             0 => Vec::new(),
-            n => vec![format!("left out, as not understood: {} of the snapshot", plural(n, "entry"))],
+            n => vec![format!(
+                "parts of the snapshot were not understood and left out: {}",
+                plural(n, "entry")
+            )],
         };
         let items = std::mem::take(&mut imported.items).into();
         Ok(Foreign {

@@ -36,7 +36,7 @@ impl Gate {
 
     /// No process could be judged.
     pub(crate) fn nothing(&self) -> Decision {
-        self.decision(Outcome::Unknown, false, "no process of it has a recording that can be read")
+        self.decision(Outcome::Unknown, false, "none of its processes has a readable recording")
     }
 
     /// In the words that a report begins with.

@@ -97,7 +97,8 @@ pub(crate) fn judge_at_step(
     suppressions: &Suppressions,
 ) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
-    let mut tell = |events| progress.show(|| format!("again: {:.1} million events", events as f64 / 1e6));
+    let mut tell =
+        |events| progress.show(|| format!("reading again: {:.1} million events", events as f64 / 1e6));
     let (mut all, mut refused) = (Vec::new(), Vec::new());
     for j in judged {
         match Moment::Step(step).find(j) {

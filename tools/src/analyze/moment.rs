@@ -39,7 +39,7 @@ impl FromStr for Moment {
                 Some(("step", n)) => {
                     Moment::Step(n.parse().map_err(|_| format!("\"{n}\" is not a step number"))?)
                 }
-                _ => return Err("it is one of end, now, peak, oom, step:N, mark:NAME".into()),
+                _ => return Err("write end, now, peak, oom, step:N or mark:NAME".into()),
             },
         })
     }
@@ -100,7 +100,7 @@ impl Moment {
                 let ooms = replay.devices().filter_map(|d| Some((d.ooms.first()?.event, d.id)));
                 let Some((event, device)) = ooms.min() else {
                     return Err(missing("memory did not run out in this recording".into())
-                        .hint("its peak: --at peak"));
+                        .hint("to see the peak: --at peak"));
                 };
                 at(event + 1, format!("the allocation that failed{}", of_device(device, replay)))
             }
@@ -136,9 +136,9 @@ fn range(judged: &Judged) -> String {
     match judged.steps.ended() {
         Some((first, to)) => {
             let last = u64::from(to.max(judged.replay.steps()));
-            format!("it has steps {} to {}", thousands(first.into()), thousands(last))
+            format!("this recording has steps {} to {}", thousands(first.into()), thousands(last))
         }
-        None => "no step has ended in it".into(),
+        None => "no step has ended in this recording".into(),
     }
 }
 

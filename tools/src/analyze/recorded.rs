@@ -154,7 +154,7 @@ impl Recorded {
             return None;
         }
         Some(format!(
-            "it was sent every {every} s while the job ran, and has no end: its last {} s may be missing, more if the store could not be reached",
+            "the recording was sent every {every} s while the job ran, but its end was not sent: its last {} s may be missing, or more if the store could not be reached",
             every.saturating_add(SWEEP)
         ))
     }

@@ -23,7 +23,7 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
     };
     if any_running(judged) {
         let again = format!("strandline report{}", named(place));
-        return vec![(again, "again, once what is still running has ended".to_string())];
+        return vec![(again, "run this again when the job has ended".to_string())];
     }
     // A snapshot is of one process: the one that matters.
     let order = report(judged, None).job().order;
@@ -31,7 +31,10 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         return match judged.iter().any(|j| !j.read.damage.is_empty()) {
             // What the job did cannot be the reason.
             true => vec![("strandline run …".to_string(), "to record it again".to_string())],
-            false => vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())],
+            false => vec![(
+                "strandline doctor".to_string(),
+                "to see what could not be recorded, and why".to_string(),
+            )],
         };
     };
     let one = match judged.len() {

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Print the environment variables that `run` sets, for a job that you cannot start with it
     Env(Env),
-    /// Check whether this job can be recorded, and if not, why
+    /// Check whether this job can be recorded, and say why if it cannot
     Doctor(Doctor),
     /// Say how much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     Fit(Fit),
     /// Record a real PyTorch job that leaks and show its report (on a simulated GPU where there is none)
     Demo(Demo),
-    /// PyTorch on a simulated GPU: set it up, or run a command in it
+    /// Set up PyTorch on a simulated GPU, or run a command with it
     Simulate(Simulate),
     /// Print shell completions: source <(strandline completions bash)
     Completions(Completions),
@@ -127,7 +127,7 @@ pub(crate) struct Doctor {
     /// Print only the path of libstrandline.so, for setting LD_PRELOAD by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) library: bool,
-    /// Measure what a CUDA context takes on each GPU, and keep it for reports
+    /// Measure how much memory a CUDA context takes on each GPU, and save the result for reports
     #[arg(long, conflicts_with_all = ["library", "command"])]
     pub(crate) context: bool,
     /// Have a context on this GPU until stdin ends: the process that is measured

@@ -26,7 +26,7 @@ pub(crate) struct Predict {
     /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
+    /// The job's command; the simulated GPU's python is added before a .py file or -m MODULE
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -36,7 +36,8 @@ Examples:
   strandline fit --gpu 24GiB --vary batch_size=1..64 train.py --batch_size 8
   strandline fit --gpu h100 --vary bs=1..256x2 --vary seq=512,1024,2048 -- train.py -b {bs} -s {seq}
 
-The value goes where {NAME} or {} stands, else to the option NAME, else to the environment variable NAME.
+The value replaces {NAME} or {} in the command. If the command has neither, the value is
+passed as the option --NAME if there is one, or else as the environment variable NAME.
 
 Exit status:
   the job's own, if it fails for another reason than memory; otherwise
@@ -48,7 +49,7 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Fit {
-    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times, one is searched after the other
+    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times, and each option is then searched in turn
     #[arg(long, required = true, value_name = "NAME=VALUES")]
     pub(crate) vary: Vec<Vary>,
     /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]
@@ -66,7 +67,7 @@ pub(crate) struct Fit {
     /// Keep the recording and the output of each run below this new folder [default: they are removed]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
+    /// The job's command; the simulated GPU's python is added before a .py file or -m MODULE
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

@@ -29,7 +29,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
           conflicts_with_all = ["format", "output"])]
     pub(crate) html: Option<PathBuf>,
-    /// On the page, make places in source files links
+    /// Make source lines on the HTML page links to
     #[arg(long, value_enum, value_name = "WHERE", conflicts_with = "share")]
     pub(crate) source_links: Option<LinksTo>,
     /// Write to this file instead of stdout
@@ -38,7 +38,7 @@ pub(crate) struct Report {
     /// Judge the recording as of the end of a step: step:N
     #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
     pub(crate) at: Option<u32>,
-    /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    /// For a bug report: replace private names, paths, hosts and arguments with your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
     /// Which findings count, and whether they fail the command.
@@ -51,7 +51,7 @@ pub(crate) struct Report {
 pub(crate) enum LinksTo {
     /// Visual Studio Code, on a machine that has the files
     Vscode,
-    /// The commit that the job's checkout was at, on GitHub
+    /// GitHub, at the commit of the job's checkout
     Github,
 }
 
@@ -77,8 +77,7 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs:
-    /// each is a row. In a folder of such folders, each folder is compared with its own base
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder is compared with its own base
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
@@ -158,7 +157,7 @@ pub(crate) struct Export {
     /// repeated [default: peak; with speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
-    /// With --format folded: count every allocation, also of memory that was freed since
+    /// With --format folded: count every allocation, including memory that was freed later
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
     /// With --format perfetto: number of source lines with a memory track of their own, the largest first
@@ -195,7 +194,7 @@ pub(crate) struct Left {
     /// The region: from the last mark "NAME begin" to "NAME end"; what lies between "NAME skip" and "NAME count" is left out
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
-    /// With --format json: which lines held the memory at the region's peak
+    /// With --format json: also print which lines held the memory at the region's peak
     #[arg(long)]
     pub(crate) peak: bool,
     /// With --format json: who keeps what lines allocated, as the Python package has found it; says at which statements. A list of

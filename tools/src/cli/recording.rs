@@ -33,7 +33,7 @@ pub(crate) struct Run {
     /// Print only failures, leaks and growth
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// The job; a .py file or -m MODULE gets python put before it
+    /// The job's command; python is added before a .py file or -m MODULE
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -70,7 +70,7 @@ impl Recorded {
 /// `strandline env`
 #[derive(Args, Debug)]
 pub(crate) struct Env {
-    /// Who reads it
+    /// Which program reads the variables
     #[arg(long, value_enum, default_value_t = EnvFormat::Sh)]
     pub(crate) format: EnvFormat,
     /// Where the recordings go [default: strandline/<date>-<time>]

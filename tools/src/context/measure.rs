@@ -97,7 +97,7 @@ impl Held {
             let _ = stderr.take(4096).read_to_string(&mut why);
         }
         let why = why.trim().trim_start_matches("strandline: ").to_string();
-        Err(format!("another process has no context there: {why}"))
+        Err(format!("another process could not create a CUDA context there: {why}"))
     }
 
     /// Ends it, and waits until it has.

@@ -103,7 +103,7 @@ fn summary(all: &[(String, Measured)], driver: Option<&str>) -> (String, BTreeMa
     let by = driver.map_or_else(|| "driver not known".to_string(), |d| format!("driver {d}"));
     let each: Vec<String> = found.iter().map(|(name, b)| format!("{} MiB on {name}", mib(*b))).collect();
     let mut text = match each.is_empty() {
-        true => "strandline: NOT MEASURED: what a CUDA context takes\n".to_string(),
+        true => "strandline: NOT MEASURED: how much memory a CUDA context takes\n".to_string(),
         false => format!("strandline: a CUDA context takes {} ({by})\n", each.join(", ")),
     };
     for (device, (name, measured)) in all.iter().enumerate() {
@@ -121,8 +121,8 @@ fn summary(all: &[(String, Measured)], driver: Option<&str>) -> (String, BTreeMa
     }
     if !each.is_empty() {
         text.push_str(
-            "  what   this much is in use before a job allocates anything. A running job uses more that no allocator shows:\n         \
-             the code of kernels when each is first used, cuBLAS, NCCL; reports show as much of it as was seen\n",
+            "  what   this much GPU memory is in use before a job allocates any. A running job uses more that no allocator shows:\n         \
+             the code of kernels (loaded when first used), cuBLAS, NCCL; reports show the part of it that was seen\n",
         );
         if driver.is_none() {
             text.push_str("  kept   nowhere: without NVML or /proc/driver/nvidia/version the driver's version is not known\n");
@@ -142,8 +142,7 @@ pub(crate) fn known(nvml: &Nvml) -> String {
         })
     };
     let all: Option<Vec<String>> = names.iter().map(told).collect();
-    let unknown =
-        "not measured: strandline doctor --context measures what CUDA itself takes; reports then show it";
+    let unknown = "not measured: strandline doctor --context measures how much memory CUDA itself takes; reports then show it";
     all.filter(|all| !all.is_empty()).map_or_else(|| unknown.into(), |all| all.join(" · "))
 }
 

@@ -65,7 +65,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
         if !env::ALL.contains(&name.as_str()) && !name.starts_with(env::SIMULATOR_PREFIX) {
             let known = env::ALL.iter().map(|n| n.trim_start_matches(PREFIX)).collect::<Vec<_>>().join(" ");
             let found = format!("{name} is not a variable of strandline");
-            return Check::note("variables", found, format!("{PREFIX}… may be {known}"));
+            return Check::note("variables", found, format!("the variables are {PREFIX}… with: {known}"));
         }
         set.push(name);
     }
@@ -95,11 +95,17 @@ fn program(patient: &Patient) -> Check {
         }
         Some(Linkage::Static) => {
             let found = format!("{found} is statically linked: LD_PRELOAD does not reach it");
-            Check::bad("command", found, "what it starts is seen all the same, if that is linked dynamically")
+            Check::bad(
+                "command",
+                found,
+                "programs that it starts are recorded if they are linked dynamically",
+            )
         }
-        Some(Linkage::Privileged) => {
-            Check::bad("command", format!("{found} is set-user-id"), "the loader ignores LD_PRELOAD for it")
-        }
+        Some(Linkage::Privileged) => Check::bad(
+            "command",
+            format!("{found} is set-user-id"),
+            "the loader ignores LD_PRELOAD for such a program",
+        ),
         _ => Check::good("command", found),
     }
 }
@@ -121,20 +127,20 @@ fn torch(python: &Path, torch: &Torch) -> Check {
         Torch::Rocm(version) => {
             Check::bad("torch", format!("torch {version} is built for ROCm"), "only CUDA is supported")
         }
-        Torch::Unknown => {
-            Check::note("torch", format!("{python} does not tell"), "the job may still be recorded")
-        }
+        Torch::Unknown => Check::note(
+            "torch",
+            format!("{python} does not show which torch it has"),
+            "the job may still be recorded",
+        ),
         Torch::Cuda(version) => {
             let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
             let minor = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
             let (than, fix) = match minor {
                 m if m < OLDEST => (
                     "older",
-                    "PyTorch 2.4 or newer; of older ones only what PyTorch takes from the driver is seen, not what each line allocates",
+                    "use PyTorch 2.4 or newer; with older versions, only what PyTorch takes from the driver is recorded, not what each line allocates",
                 ),
-                m if m > NEWEST => {
-                    ("newer", "it is recorded if its allocator proves to be one that strandline knows")
-                }
+                m if m > NEWEST => ("newer", "it can be recorded if strandline recognizes its allocator"),
                 _ => return Check::good("torch", version.clone()),
             };
             let found = format!("torch {version} is {than} than the versions that were tested");
@@ -148,8 +154,9 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
     for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"] {
         let value = variable(name).unwrap_or_default();
         if value.replace(' ', "").contains("backend:cudaMallocAsync") {
-            let found =
-                format!("cudaMallocAsync ({name}={value}): its blocks are seen, not what its pool keeps");
+            let found = format!(
+                "cudaMallocAsync ({name}={value}): its blocks are recorded, but not the memory that its pool keeps"
+            );
             return Check::good("allocator", found);
         }
         if !value.is_empty() {
@@ -157,7 +164,8 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
         }
     }
     if variable("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0") {
-        let found = "PYTORCH_NO_CUDA_MEMORY_CACHING switches torch's cache off: each block is a cudaMalloc";
+        let found =
+            "PYTORCH_NO_CUDA_MEMORY_CACHING turns torch's cache off: each block is one call of cudaMalloc";
         let fix = "blocks and leaks are recorded, but without the order of streams, and PyTorch has no totals to compare with";
         return Check::note("allocator", found, fix);
     }
@@ -172,15 +180,22 @@ fn preloads(list: &OsString) -> Check {
     let text = list.to_string_lossy();
     let entries: Vec<&str> = text.split([':', ' ']).filter(|e| !e.is_empty()).collect();
     if let Some(gone) = entries.iter().find(|e| e.starts_with('/') && !Path::new(e).exists()) {
-        return Check::note("preload", format!("LD_PRELOAD names {gone}, which is not there"), "take it out");
+        return Check::note(
+            "preload",
+            format!("LD_PRELOAD names {gone}, which does not exist"),
+            "remove it from LD_PRELOAD",
+        );
     }
     if let Some(rival) = entries.iter().find(|e| RIVALS.iter().any(|r| e.contains(r))) {
-        let fix = "they work together where both pass calls on; if the job fails, take one out";
+        let fix = "they work together if both pass calls on; if the job fails, remove one of them";
         return Check::note("preload", format!("{rival} in LD_PRELOAD intercepts CUDA as well"), fix);
     }
     match entries.len() {
         0 => Check::good("preload", "LD_PRELOAD is not used by anything else"),
-        _ => Check::good("preload", format!("LD_PRELOAD has {}; ours is put after it", entries.join(" "))),
+        _ => Check::good(
+            "preload",
+            format!("LD_PRELOAD has {}; strandline's library is added after it", entries.join(" ")),
+        ),
     }
 }
 
@@ -198,8 +213,12 @@ fn device(simulated: bool) -> Check {
         return Check::bad("GPU", "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES");
     }
     let Some(nvml) = Nvml::load() else {
-        let fix = "memory outside PyTorch will be one figure, without its parts; in a container, add the utility capability";
-        return Check::note("GPU", "there is one, but no NVML (libnvidia-ml.so.1) to read its totals", fix);
+        let fix = "memory outside PyTorch will be shown as one number, without its parts; in a container, add the driver capability \"utility\"";
+        return Check::note(
+            "GPU",
+            "there is a GPU, but no NVML (libnvidia-ml.so.1) to read its memory totals",
+            fix,
+        );
     };
     let usage = |i| nvml.by_index(i).and_then(|d| nvml.usage(d));
     let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;

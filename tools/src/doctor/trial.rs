@@ -81,7 +81,7 @@ fn record(python: &Path, library: &Path, folder: &Path) -> Check {
         (false, _) => Check::bad(
             "trial",
             format!("this python cannot make a tensor on the GPU: {}", last_line(&said)),
-            "without strandline it cannot either? then torch or the driver is at fault",
+            "if it fails without strandline too, torch or the driver is the cause",
         ),
     }
 }
@@ -96,5 +96,5 @@ fn attempt(python: &Path, library: &Path, code: &str, folder: &Path) -> (bool, S
 }
 
 fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing")
+    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it printed nothing")
 }

@@ -72,26 +72,29 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     let refused = |what: &str, hint: &str| Err(Error::usage(what, hint));
     let speedscope = options.format == ExportFormat::Speedscope;
     if options.at.len() > 1 && !speedscope {
-        return refused("one moment at a time", "--format speedscope shows several");
+        return refused("this format shows one moment only", "--format speedscope shows several");
     }
     if options.format == ExportFormat::Parquet && !options.at.is_empty() {
-        return refused("tables have every step", "--at goes with stacks: folded, speedscope, pprof");
+        return refused("tables contain every step", "use --at with --format folded, speedscope or pprof");
     }
     if options.format != ExportFormat::Parquet
         && (options.job.is_some() || options.commit.is_some() || options.events)
     {
         return refused(
-            "only tables (--format parquet) hold several jobs, and events",
+            "only tables (--format parquet) can contain several jobs, or events",
             "--job, --commit and --events need --format parquet",
         );
     }
     if options.format == ExportFormat::Perfetto && !options.at.is_empty() {
-        return refused("a time line shows every moment", "--at goes with stacks: folded, speedscope, pprof");
+        return refused(
+            "a timeline shows every moment",
+            "use --at with --format folded, speedscope or pprof",
+        );
     }
     if options.allocated && options.format != ExportFormat::Folded {
         return refused(
             "files for speedscope and pprof always contain both, what was allocated and what was held",
-            "--allocated goes with --format folded",
+            "use --allocated with --format folded",
         );
     }
     let terminal = options.output.is_none() && io::stdout().is_terminal();

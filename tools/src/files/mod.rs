@@ -219,7 +219,10 @@ impl Folder {
         if meta.is_file() && meta.uid() == user() && meta.nlink() == 1 {
             return Ok(file);
         }
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "what is there is not a file of this user alone"))
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the path exists, but it is not a file that only this user can write",
+        ))
     }
 
     /// What has this name, where it is neither a file nor a link that anybody could have made: a device, a pipe, a descriptor of ours

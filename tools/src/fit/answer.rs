@@ -50,7 +50,7 @@ impl Varied<'_> {
         let on = if named { format!("{} ({})", card.name, size(card.bytes)) } else { card.name.clone() };
         let spare = match card.bytes.checked_sub(needs(value)) {
             Some(spare) => format!("with {} to spare", size(spare)),
-            None => "if PyTorch gives cached memory back in time, as it did when this was tried".to_owned(),
+            None => "if PyTorch frees cached memory in time, as it did in the trial run".to_owned(),
         };
         let value = value.unwrap_or_default();
         let beyond = beyond.map(|b| format!("{b} needs {}", size(needs(Some(b))))).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Varied<'_> {
                 format!("{name}={value} is the largest of {given} that fits {on}, {spare}; {beyond}.")
             }
             Border::From(_) => format!(
-                "{name}={value} is the smallest of {given} that fits {on}, {spare}: a larger one needs less; {beyond}."
+                "{name}={value} is the smallest of {given} that fits {on}, {spare}: a larger value needs less; {beyond}."
             ),
         }
     }

@@ -112,7 +112,7 @@ pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
             Error::new(format!("{program}: command not found")).status(status::NOT_FOUND)
         }
         (ErrorKind::NotFound, Some(path)) => Error::new(format!(
-            "{}: the interpreter that its first line names is not there",
+            "{}: the interpreter that its first line names does not exist",
             say::path(&path)
         ))
         .status(status::NOT_FOUND),

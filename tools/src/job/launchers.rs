@@ -26,7 +26,7 @@ const APPTAINER_WORDS: &str = "$(strandline env --format apptainer)";
 pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) -> Option<Elsewhere> {
     let (name, line) = Line::of(job)?;
     let why = |text: &str| format!("{name} {text}");
-    let own = "starts the job with an environment of its own";
+    let own = "starts the job with its own environment";
     let (why, instead) = match name.as_str() {
         "docker" | "podman" | "nerdctl" => match line.at(&["run", "create"]) {
             Some(at) => (why(own), line.with(at + 1, "$(strandline env --format docker)")),
@@ -87,7 +87,7 @@ pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) ->
             (why("-i removes the environment variables"), line.with(job, "\"$(command -v strandline)\" run"))
         }
         "strandline" if line.words.first().is_some_and(|w| w == "run") => {
-            (why("run records into a folder of its own"), line.whole())
+            (why("run records into its own folder"), line.whole())
         }
         "su" | "runuser" | "systemd-run" | "at" | "batch" | "tmux" | "screen" | "enroot" => {
             (why(own), line.inside())
@@ -118,7 +118,7 @@ fn apptainer(line: &Line, name: &str, variable: impl Fn(&str) -> Option<String>)
     let why = match (taken, set, hidden) {
         (Some(option), ..) => format!("{name} {option} removes the environment variables"),
         (_, Some(set), _) => format!("{name} with {set} removes the environment variables"),
-        (_, _, Some(option)) => format!("{name} {option} hides our library from the job"),
+        (_, _, Some(option)) => format!("{name} {option} hides strandline's library from the job"),
         _ => return None,
     };
     Some(Elsewhere { why, instead: line.with(verb + 1, APPTAINER_WORDS) })
@@ -130,7 +130,8 @@ pub(crate) fn hidden(job: &Job) -> Option<Elsewhere> {
         Line::of(job).filter(|(name, _)| ["apptainer", "singularity"].contains(&name.as_str()))?;
     let verb = line.at(&["exec", "run", "shell"])?;
     Some(Elsewhere {
-        why: "no CUDA call was seen: the job did not use a GPU, or its container hides our library".into(),
+        why: "no CUDA call was seen: the job did not use a GPU, or its container hides strandline's library"
+            .into(),
         instead: line.with(verb + 1, APPTAINER_WORDS),
     })
 }

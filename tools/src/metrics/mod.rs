@@ -46,7 +46,7 @@ impl FromStr for Sink {
         let port = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         match port {
             Some((host, _)) if !host.is_empty() => Ok(Sink::Listen(text.to_string())),
-            _ => Err(format!("\"{text}\" is none of HOST:PORT (such as 127.0.0.1:9477), file:PATH, otlp")),
+            _ => Err(format!("\"{text}\" is not HOST:PORT (such as 127.0.0.1:9477), file:PATH or otlp")),
         }
     }
 }

@@ -21,8 +21,7 @@ fn about(n: u64) -> u64 {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on one may go the other way; it has no workspaces of \
-    cuDNN, compiled code or memory of CUDA graphs, and NCCL is counted with one group: leave room for these";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may take the other path; it does not count cuDNN workspaces, compiled code or the memory of CUDA graphs, and it counts one NCCL group: leave room for these";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -42,14 +41,18 @@ impl Prediction {
     fn because(&self) -> String {
         let steps = plural(self.needs.steps.into(), "step");
         match self.needs.ended {
-            None => format!("from the whole job, {steps}"),
-            Some(Why::Settled) => format!("from {steps}: the later half needed no more than the first"),
-            Some(Why::Grows) => format!("from {steps}; it GROWS with every step, so it will need more"),
+            None => format!("from the whole job ({steps})"),
+            Some(Why::Settled) => {
+                format!("from {steps}; the second half of them needed no more than the first half")
+            }
+            Some(Why::Grows) => {
+                format!("from {steps}; memory GROWS with every step, so a longer run needs more")
+            }
             Some(Why::Unsettled) => {
-                format!("from {steps}; the later ones needed a little more than the earlier ones")
+                format!("from {steps}; later steps needed a little more than earlier ones")
             }
             Some(Why::Steps) => {
-                format!("from {steps}, as many as were asked for; a later step may need more")
+                format!("from {steps}, the number that you asked for; a later step may need more")
             }
         }
     }
@@ -97,11 +100,11 @@ impl Prediction {
                 Fits::No(least) => {
                     let missing = needed.saturating_sub(card.bytes);
                     let least = if least < missing {
-                        format!(", {} even without cached memory", size(least))
+                        format!(" ({} even without cached memory)", size(least))
                     } else {
                         String::new()
                     };
-                    format!("does not fit: {} too little{least}", size(missing))
+                    format!("does not fit: {} is missing{least}", size(missing))
                 }
             };
             table.row([card.name.clone(), size(card.bytes), fits]);

@@ -59,14 +59,14 @@ impl Change {
                 let (now, then) = (needs.bytes(), before.bytes());
                 let than = match (now.cmp(&then), size(now.abs_diff(then))) {
                     (std::cmp::Ordering::Less, by) => format!("{by} less"),
-                    (std::cmp::Ordering::Equal, _) => "as much as without it".to_owned(),
+                    (std::cmp::Ordering::Equal, _) => "as much as without this change".to_owned(),
                     (std::cmp::Ordering::Greater, by) => format!("{by} more"),
                 };
                 format!("needs {}, {than} ({})", size(now), self.place)
             }
             Err((status, lines)) => {
                 let last = lines.last().map(|l| format!(": {}", printable(l))).unwrap_or_default();
-                format!("the job fails with it, status {status}{last} ({})", self.place)
+                format!("the job fails with this change, status {status}{last} ({})", self.place)
             }
         };
         style.wrap("  try      ", &format!("{}: {told}", printable(&self.given)))

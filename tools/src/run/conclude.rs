@@ -60,7 +60,7 @@ fn say_killed(ended: Ended) {
 /// group, which a job may share with others' programs: only where the job itself ended by SIGKILL is it said to be the one.
 fn words_of_a_kill(ended: Ended) -> &'static [&'static str] {
     const HOST_MEMORY: &str =
-        "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit";
+        "that is host memory (RAM), not GPU memory: use fewer DataLoader workers, or raise the memory limit";
     match ended.status() {
         0 => &[
             "while the job ran, Linux's out-of-memory killer ended a process in the same control group (host memory, not GPU memory)",

@@ -69,7 +69,7 @@ fn read(path: &Path, version: &str) -> Option<String> {
     (word("version")? == version).then(|| {
         let recording = word("recording").unwrap_or_default();
         format!(
-            "the last run died of {signal} while strandline {version} was at work in {place} ({recording}): {advice}"
+            "the last run died of {signal} while strandline {version} was running in {place} ({recording}): {advice}"
         )
     })
 }

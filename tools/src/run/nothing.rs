@@ -73,7 +73,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     }
     if let Some(deleted) = &facts.deleted {
         let why = format!("{} was deleted or renamed while the job ran", say::path(deleted));
-        return (why, Some("strandline run -o DIR …    a folder that nothing cleans up".to_string()));
+        return (why, Some("strandline run -o DIR …    a folder that nothing deletes".to_string()));
     }
     if facts.disabled {
         return (format!("{}=1 is set", env::DISABLE), Some(format!("unset {}", env::DISABLE)));
@@ -159,7 +159,7 @@ mod tests {
         let line: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).into();
         let hidden = job::hidden(&job::Job::new(&line, None));
         let (why_not, next) = reason(&Facts { hidden, ended: Some(Ended::Exit(0)), ..Facts::default() });
-        assert!(why_not.ends_with("or its container hides our library"), "{why_not}");
+        assert!(why_not.ends_with("or its container hides strandline's library"), "{why_not}");
         assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));
         let fixed = Facts { linkage: Some(Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));

@@ -8,10 +8,10 @@ use std::time::Duration;
 /// Where recordings are sent while the job runs, and how often.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Send the recordings there while the job runs: s3://bucket/run-17, gs://bucket/run-17 or az://container/run-17
+    /// Send the recordings to this place while the job runs: s3://bucket/run-17, gs://bucket/run-17 or az://container/run-17
     #[arg(long, value_name = "PLACE", value_parser = Address::parse)]
     ship: Option<Address>,
-    /// How often they are sent; a node that dies loses at most this and a second
+    /// How often recordings are sent; if a node dies, at most this time plus one second is lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     ship_every: u64,
 }

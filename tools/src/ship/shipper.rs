@@ -128,7 +128,7 @@ impl Work {
                 Err(Refused::Unread(e)) => _ = unread.get_or_insert(e),
                 Err(Refused::Another) => {
                     say::line(format!(
-                        "{} is not sent: {} has another recording of this name; give each run a place of its own",
+                        "{} is not sent: {} has another recording of this name; give each run its own place",
                         shown(&path),
                         store.address
                     ));

@@ -164,7 +164,7 @@ fn too_large(judged: &Judged, place: &Place, from: u64, entries: u64) -> Error {
         Some(n) if steps > 1 && n > 0 => format!("the last steps only: --history {}", n.min(steps)),
         _ => "the large blocks only: --min-size 1MiB".to_string(),
     };
-    let more = "or --stream, --site, --min-age; --any-size writes it all the same";
+    let more = "or use --stream, --site or --min-age; --any-size writes the snapshot anyway";
     Error::usage(format!("{what}, which memory_viz does not draw"), format!("{hint} ({more})"))
 }
 

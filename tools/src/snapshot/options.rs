@@ -12,19 +12,19 @@ pub(crate) struct Options {
     /// A recording, the folder of a run, or the pid of a recorded process [default: the newest under ./strandline]
     #[arg(value_name = "REC|PID")]
     pub(crate) recording: Option<PathBuf>,
-    /// Where to write it [default: beside the recording]
+    /// Where to write the snapshot [default: beside the recording]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// The moment that is shown: end (of the last step), now (the last event), peak, oom (the first failed allocation), step:N or mark:NAME [default: end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
-    /// Only the history of this many steps before it
+    /// Only the history of this many steps before the moment that is shown
     #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
     pub(crate) history: Option<u32>,
     /// Only the history of these steps: 10..20, 10.. or 10
     #[arg(long, value_name = "A..B")]
     pub(crate) steps: Option<Steps>,
-    /// The rank that is shown, where the run has several
+    /// The rank to show, if the run has several
     #[arg(long, value_name = "R")]
     pub(crate) rank: Option<u32>,
     /// Only blocks of this stream: its number, its handle (0x...), `default`, or `side` for all others

@@ -140,7 +140,7 @@ impl Request {
         match make(recording, &options, suppressions, |_| place.0.create(&place.1)) {
             Ok(made) if !quiet => {
                 say::line(format!(
-                    "{}, {}, as the job asked",
+                    "{}, {}, requested by the job",
                     shown(&made.path),
                     plural(made.written.entries, "event")
                 ));

@@ -17,7 +17,9 @@ pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), E
     let made = make(recording, options, &Suppressions::read(&[])?, files::create)?;
     let what = format!("snapshot of {}, {}", made.words, plural(made.written.entries, "event"));
     say::line(match made.written.blocks {
-        0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
+        0 if options.is_filtered() => {
+            format!("{what} with the filter applied: it shows no block in use at this moment")
+        }
         _ => {
             let more = if made.lacks_earlier {
                 " (what was allocated before the recording began is not in it)"

@@ -41,7 +41,7 @@ pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error
             let what = format!("no stack in this recording has a frame with \"{pattern}\"");
             return Err(Error::usage(
                 what,
-                "a frame looks like train.py:14 Trainer.step, and any part of it will do",
+                "a frame looks like train.py:14 Trainer.step, and you can give any part of it",
             ));
         }
         filter.stacks = Some(stacks);

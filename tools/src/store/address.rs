@@ -65,7 +65,7 @@ impl Address {
     pub(crate) fn parse(text: &str) -> Result<Address, String> {
         match Address::of(Path::new(text)) {
             Ok(Some(address)) => Ok(address),
-            Ok(None) => Err("no address of an object store, such as s3://bucket/run-17".into()),
+            Ok(None) => Err("not an address of an object store; write for example s3://bucket/run-17".into()),
             Err(e) => Err(e.parts().0.to_owned()),
         }
     }

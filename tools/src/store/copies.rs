@@ -19,6 +19,6 @@ pub(super) fn new_folder() -> Result<PathBuf, Error> {
 /// What a copy's folder said no to.
 pub(super) fn no_room(path: &Path, e: io::Error) -> Error {
     Error::io("cannot keep a copy", path, e)
-        .hint("TMPDIR=FOLDER says where copies lie while they are read or sent")
+        .hint("set TMPDIR to the folder for copies while they are read or sent")
         .status(status::USAGE)
 }

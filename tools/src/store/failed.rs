@@ -29,9 +29,9 @@ fn whole(e: &object_store::Error) -> String {
 fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String) {
     let code = between(said, "<Code>", "</Code>");
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let again = "then give the same command again: what is there already is not sent again";
+    let again = "then run the same command again: what was already sent is not sent again";
     if has(&["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]) {
-        let hint = format!("create it, or look whether the name{} right", region(at.service));
+        let hint = format!("create it, or check that the name{} right", region(at.service));
         return (format!("there is no bucket {}", printable(&at.bucket)), hint);
     }
     if has(&["169.254.169.254", "metadata.google", "169.254.170"]) {
@@ -47,16 +47,21 @@ fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String)
         return ("access is denied".into(), hint.into());
     }
     match e {
-        object_store::Error::NotFound { .. } => return ("it is not there".into(), "look at the name".into()),
+        object_store::Error::NotFound { .. } => {
+            return ("the object does not exist".into(), "check the name".into());
+        }
         object_store::Error::Precondition { .. } => {
-            return ("it was changed while it was read".into(), "give the same command again".into());
+            return ("it was changed while it was read".into(), "run the same command again".into());
         }
         _ => {}
     }
     let server = ["HTTP error", "timeout", "Connection refused", "status code: 5"];
     let why = last(said);
     if has(&server) {
-        return (format!("the server does not answer as it should: {why}"), format!("look at it, {again}"));
+        return (
+            format!("the server gave an unexpected answer: {why}"),
+            format!("check the server, {again}"),
+        );
     }
     (why, format!("if the problem is temporary, {again}"))
 }

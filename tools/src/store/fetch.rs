@@ -189,7 +189,7 @@ impl Store {
             let bytes = got.map_err(|e| failed("cannot read", &at, &e))?;
             if bytes.len() as u64 != end - done {
                 let what = format!("cannot read {at}: {} of {} bytes came", bytes.len(), end - done);
-                return Err(Error::usage(what, "give the same command again"));
+                return Err(Error::usage(what, "run the same command again"));
             }
             each(&bytes)?;
             done = end;

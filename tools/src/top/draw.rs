@@ -19,8 +19,8 @@ const STACK_KEYS: &str = " enter back  ↑↓ another line";
 const HELP_KEYS: &str = " any key: back";
 /// What keys do and columns mean.
 const HELP: &[(&str, &str)] = &[
-    ("q  ctrl-c", "end top; the jobs go on"),
-    ("up  down", "select a row; below the table is what it holds"),
+    ("q  ctrl-c", "quit top; the jobs keep running"),
+    ("up  down", "select a row; the memory that it holds is shown below the table"),
     ("s", "sort by process, growth, allocated, full in, last event"),
     ("/", "show only rows with this text in rank, host, command or a line; esc: all"),
     ("enter", "the stack of a line that allocates"),
@@ -29,7 +29,7 @@ const HELP: &[(&str, &str)] = &[
     ("ALLOC", "what tensors hold now, in GiB; PEAK: the highest so far"),
     ("RESERV", "what PyTorch has taken from the device"),
     ("TREND", "ALLOC in the last ten minutes, from zero to its highest"),
-    ("GROWTH", "what is kept for good, per step (mb: microbatch)"),
+    ("GROWTH", "memory that is never freed, per step (mb: microbatch)"),
     ("FULL IN", "when the device is full, at the present rate"),
     ("LAST", "time since the last event: long for a rank that hangs"),
 ];
@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
     frame.render_widget(heads.style(Style::new().add_modifier(Modifier::BOLD)), columns);
     let first = (at + 1).saturating_sub(usize::from(rows));
     let lines: Vec<Line<'_>> = match shown.is_empty() {
-        true => vec![Line::raw(" nothing yet, or nothing that the filter keeps")],
+        true => vec![Line::raw(" no row yet, or no row that matches the filter")],
         false => (first..shown.len())
             .map(|i| row(shown[i], cells.line(i + 1, if i == at { '>' } else { ' ' }), i == at))
             .collect(),
@@ -208,7 +208,7 @@ fn full(g: &Growth) -> String {
     }
     match g.full.map(|f| f.mid) {
         None => "size unknown".into(),
-        Some(u64::MAX) => "rate falling".into(),
+        Some(u64::MAX) => "growth slows".into(),
         Some(n) if n >= FAR => "later".into(),
         Some(n) if g.per == "step" => plural(n, "step"),
         // An abbreviation.
@@ -252,7 +252,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     }
     for s in &r.streams {
         let waiting =
-            if s.waiting > 0 { format!(", {} wait for it", size(s.waiting)) } else { String::new() };
+            if s.waiting > 0 { format!(", {} wait for this stream", size(s.waiting)) } else { String::new() };
         let blocks = plural(s.blocks, "block");
         lines.push(Line::raw(format!(" {:>9}  {} in {blocks}{waiting}", size(s.bytes), s.name)));
     }

@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// There is no terminal, or nothing to show.
 pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        let what = "top needs a terminal, and standard input or output is not one";
+        let what = "top needs a terminal, but standard input or output is not a terminal";
         let hint = "for a program: strandline report --format json, or run --metrics";
         return Err(Error::usage(what, hint));
     }

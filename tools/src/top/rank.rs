@@ -282,13 +282,13 @@ fn stack(p: &Process<'_>, site: &Site) -> Vec<String> {
     let text = |f: &Frame| format!("{}:{} {}", f.file, f.line, f.function);
     let mut lines: Vec<String> = p.names.frames(site.stack).take(FRAMES).map(text).collect();
     if site.backward_stack.0 != 0 && site.backward_stack != site.stack {
-        lines.push("in the backward that was started at".into());
+        lines.push("in the backward pass that was started at".into());
         lines.extend(p.names.frames(site.backward_stack).take(FRAMES).map(text));
     }
     if lines.is_empty() {
         let native = p.names.native(site.stack).len() as u64;
         lines.push(match native {
-            0 => "no frame of it was recorded".into(),
+            0 => "no frame of this stack was recorded".into(),
             n => format!("no Python frame, only {}; strandline report shows them", plural(n, "native frame")),
         });
     }

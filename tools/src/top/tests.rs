@@ -77,7 +77,7 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
  ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
  █ job 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00 (GiB)
  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇█████ 37.5 MiB to 2.2 GiB in the last 10 min
-   1.9 GiB  side stream 1 in 1 block, 3 MiB wait for it
+   1.9 GiB  side stream 1 in 1 block, 3 MiB wait for this stream
    1.9 GiB   1,159  model.py:430  <- left behind
    205 MiB   1,159  model.py:12
 

@@ -48,7 +48,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
     watch.round();
     // The job may just be beginning: its file comes with its first CUDA call, and has its header a moment later.
     if watch.is_idle() && watch.may_begin() {
-        say::line(format!("nothing is recorded in {} yet: waiting for it", shown(folder)));
+        say::line(format!("nothing is recorded in {} yet; waiting for a recording", shown(folder)));
         while watch.is_idle() && watch.may_begin() {
             match signals.wait_for(INTERVAL) {
                 Some(_) => return Ok(0),
@@ -58,7 +58,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
     }
     if watch.is_idle() && ships {
         say::line(format!(
-            "no job that is recorded in {} runs on this machine: what is there is sent",
+            "no job recorded in {} is running on this machine; the files in that folder are sent",
             shown(folder)
         ));
         watch.end();
@@ -66,7 +66,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
     }
     if watch.is_idle() {
         let what = format!("{}: no job that is recorded there is running on this machine", shown(folder));
-        let hint = format!("what has ended: strandline report {}", shown(folder));
+        let hint = format!("for a job that has ended: strandline report {}", shown(folder));
         return Err(Error::usage(what, hint));
     }
     let processes = plural(watch.running() as u64, "process");
@@ -120,7 +120,7 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     if let Some((others, watch)) = watch {
         drop(others);
         watch.end();
-        say::line("nothing that is recorded here runs any more: the watch is over");
+        say::line("no recorded job is running here any more, so watching has ended");
     }
     0
 }

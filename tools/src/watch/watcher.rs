@@ -70,7 +70,7 @@ impl Watch {
             {
                 let is_own = followed.is_own();
                 if !is_own {
-                    say::line(format!("{} belongs to another user: it is not watched", shown(&path)));
+                    say::line(format!("{} belongs to another user, so it is not watched", shown(&path)));
                 }
                 self.known.insert(path);
                 if !is_own {
@@ -195,7 +195,7 @@ impl Watcher {
             watch.round();
             watch.end()
         };
-        let without = "nobody watches this job, so there will be no alerts";
+        let without = "no process watches this job, so there will be no alerts";
         Watcher { asked, thread: say::failure(spawn("sl-alerts", work), without) }
     }
 

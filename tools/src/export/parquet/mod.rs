@@ -31,13 +31,13 @@ pub(super) fn write(
     first: &Path,
 ) -> Result<String, Error> {
     let Some(out) = &options.output else {
-        let hint = "give the folder: -o DIR; several jobs go into one";
+        let hint = "name a folder: -o DIR; several jobs can share one";
         return Err(Error::usage("tables are written to a folder, not to stdout", hint));
     };
     // Nothing then tells a file of this name from another one.
     if options.job.is_none() && judged.iter().any(|process| process.epoch_ns() == 0) {
         let what = "a snapshot without a history does not say when it was made";
-        let hint = "give the job a name that no other has: --job NAME";
+        let hint = "give the job a unique name: --job NAME";
         return Err(Error::usage(what, hint));
     }
     let job = name(options, asked, first)?;
@@ -152,7 +152,7 @@ fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<Str
         }
     };
     if job.is_empty() || job == NONE {
-        return refused("the recording lies in no folder that could name the job");
+        return refused("the folder of the recording cannot serve as the job's name");
     }
     let job = format!("job={}", files::escaped(&job));
     if job.len() > LONGEST {
