@@ -82,7 +82,11 @@ fn leaks_after(preload: bool, start: Option<&str>) {
     );
     assert_eq!(p["coverage"]["level"], "blocks");
     let blind = p["coverage"]["reason"].as_str().unwrap_or_default();
-    assert_eq!(blind.contains("stream scopes") && blind.contains("without LD_PRELOAD"), !hooked, "{blind}");
+    assert_eq!(
+        blind.contains("when streams are entered") && blind.contains("without LD_PRELOAD"),
+        !hooked,
+        "{blind}"
+    );
     if start.is_some() {
         assert!(blind.starts_with("what this process did before strandline.start()"), "{blind}");
         assert_eq!(said["path"], json!(ran.recording()), "one recording");

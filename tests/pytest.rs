@@ -167,8 +167,14 @@ fn a_peak_above_the_limit_is_told_with_the_lines_that_held_it() {
         said.contains("13.0 MiB in use on GPU 0, 8.0 MiB allowed: test_one.py::test_needs_much"),
         "{said}"
     );
-    assert!(said.contains("12.0 MiB  1 block     held then by test_one.py:10 test_needs_much"), "{said}");
-    assert!(said.contains("1.0 MiB  1 block     held then by test_one.py:9 test_needs_much"), "{said}");
+    assert!(
+        said.contains("12.0 MiB  1 block     held at the peak by test_one.py:10 test_needs_much"),
+        "{said}"
+    );
+    assert!(
+        said.contains("1.0 MiB  1 block     held at the peak by test_one.py:9 test_needs_much"),
+        "{said}"
+    );
     assert!(said.contains("3 passed, 1 error"), "{said}");
     // Nobody asked about the third.
     assert!(!said.contains("test_has_no_limit"), "{said}");

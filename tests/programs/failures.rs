@@ -124,7 +124,7 @@ fn a_file_size_limit_ends_the_recording_and_not_the_job() {
     assert_eq!(ran.stdout(), "survived True\n");
     let ours = ran.ours();
     let said = |what: &str| ours.iter().filter(|l| l.contains(what)).count();
-    assert_eq!(said("no room for the tail"), 1, "{ours:?}");
+    assert_eq!(said("no room for the file of the latest events"), 1, "{ours:?}");
     assert_eq!(said("file size limit reached"), 1, "{ours:?}");
     assert_eq!(said("recorded "), 0, "{ours:?}");
     assert!(!Recording::read(&ran.recording()).events.is_empty(), "what was written can be read");

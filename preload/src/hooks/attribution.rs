@@ -109,7 +109,7 @@ fn tell_pool() {
     recorder::record_metadata(json!({
         "allocator": "XLA",
         "framework": "JAX",
-        "coverage": { "level": "segments", "reason": "JAX takes most of the GPU at once and divides it up itself, which strandline cannot see" },
+        "coverage": { "level": "segments", "reason": "JAX allocates most of the GPU at once and divides this memory itself, which strandline cannot see" },
         "pool": {
             "of": "JAX",
             "setting": modules::JAX_SETTING,

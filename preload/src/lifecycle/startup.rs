@@ -115,7 +115,9 @@ fn make() -> Result<(), String> {
         .map_err(|e| clean(give_up(&format!("cannot write {}", path.display()), &e)))?;
     // Now that the recording names it. A kill before this leaves no tail, and no event that one would hold.
     if let Err(e) = memory.publish() {
-        say!("the tail cannot be named ({e}): kill -9 may lose the last second of the recording");
+        say!(
+            "the file for the latest events cannot be named ({e}): kill -9 may lose the last second of the recording"
+        );
     }
     let Some(consumer) = region.drain() else {
         return Err(clean(give_up("cannot read the rings", &"taken")));

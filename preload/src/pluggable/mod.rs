@@ -55,7 +55,7 @@ pub(crate) fn is_open() -> bool {
 
 /// Facts about what is seen, once it is settled that all memory comes through the door.
 pub(crate) fn facts() -> serde_json::Value {
-    const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job uses the pluggable allocator, without LD_PRELOAD";
+    const ALONE: &str = "when streams are entered and left, when backward ends, and what other libraries allocate, because the job uses strandline's pluggable allocator without LD_PRELOAD";
     // Whether our hooks stand in front of the libraries: the program was started with this library, and did not open it later.
     let is_preloaded = || is_global(c"strandline_version", crate::control::strandline_version as *const ());
     let reason = before::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
@@ -79,7 +79,7 @@ fn settle() -> Mode {
             if attach::is_attached() {
                 return Mode::Silent;
             }
-            let reason = "one pool's segments, through the pluggable allocator without LD_PRELOAD";
+            let reason = "only the segments of one memory pool are recorded, because it uses strandline's pluggable allocator without LD_PRELOAD";
             recorder::record_metadata(
                 json!({ "allocator": "native", "coverage": { "level": "segments", "reason": reason } }),
             );

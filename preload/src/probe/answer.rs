@@ -78,8 +78,8 @@ pub(super) fn answer_for(
         .collect();
     let reason = match (holders.is_empty(), found & group) {
         (false, _) => Value::Null,
-        (true, 0) => "no Python tensor uses these blocks, and no autograd graph of one keeps them: PyTorch's C++ code or an extension holds them".into(),
-        (true, _) => "nothing that has a name holds their tensors: C code may, an extension or a capsule".into(),
+        (true, 0) => "no Python tensor or its autograd graph uses these blocks, so PyTorch's C++ code or an extension holds them".into(),
+        (true, _) => "no named Python object holds their tensors; C code may hold them, in an extension or a capsule".into(),
     };
     let status = if holders.is_empty() { "not_found" } else { "found" };
     json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(none["status"], json!("not_found"));
         assert!(none["reason"].as_str().is_some_and(|r| r.contains("an extension holds them")));
         let unnamed = answer_for(&json!(1), 3, [1, 0], &[], &[]);
-        assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("nothing that has a name")));
+        assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("no named Python object")));
         assert_eq!(not_run(&json!(1), "off")["status"], json!("not_run"));
     }
 }

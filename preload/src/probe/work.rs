@@ -301,7 +301,7 @@ impl Work {
         let many = w.collector.long_lived().max(self.walk.objects);
         if many > OBJECTS {
             return Err(format!(
-                "Python tracks more than {many} objects: looking at them would take too long"
+                "Python tracks more than {many} objects: searching them would take too long"
             ));
         }
         let mut types = Types::new(&w.python);

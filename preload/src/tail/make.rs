@@ -33,7 +33,9 @@ pub(crate) fn make(
     let asked = config.tail.as_deref().map(|folder| (folder, file::make(folder, &name, len)));
     let refused = match asked {
         Some((_, Ok(tail))) => return Ok(tail),
-        Some((folder, Err(e))) => Some(format!("no room for the tail in {} ({e})", folder.display())),
+        Some((folder, Err(e))) => {
+            Some(format!("no room for the file of the latest events in {} ({e})", folder.display()))
+        }
         None => None,
     };
     let memory = memory::make(&name, geometry);
@@ -52,7 +54,7 @@ pub(crate) fn make(
         return Ok(tail);
     }
     if speaks || refused.is_some() {
-        let why = refused.unwrap_or_else(|| format!("no room for the tail in {SHARED}"));
+        let why = refused.unwrap_or_else(|| format!("no room for the file of the latest events in {SHARED}"));
         say!("{why}: kill -9 may lose the last second of the recording");
     }
     memory.and_then(|m| m.keep(name)).or_else(|_| anonymous(len))

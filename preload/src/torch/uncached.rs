@@ -36,7 +36,7 @@ pub(crate) fn is_known() -> bool {
 
 /// How much is seen where PyTorch does not cache.
 pub(crate) fn facts() -> serde_json::Value {
-    let reason = "PyTorch's totals: its cache is switched off, and without it PyTorch keeps no totals";
+    let reason = "PyTorch's totals: its cache is turned off, and PyTorch keeps no totals without the cache";
     json!({ "level": "blocks", "reason": reason })
 }
 

@@ -113,7 +113,7 @@ def use_allocator() -> Any:
     if torch.cuda.is_initialized():
         raise _library.Error(
             "PyTorch uses its own allocator already: call strandline.use_allocator() before the first CUDA tensor, "
-            "or start the job with `strandline run`, which needs no allocator of its own"
+            "or start the job with `strandline run`, which works with PyTorch's own allocator"
         )
     made = allocator()
     torch.cuda.memory.change_current_allocator(made)

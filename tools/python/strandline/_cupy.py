@@ -20,7 +20,7 @@ def _look_up() -> ctypes.PyDLL:
     # With the GIL held: who allocates is read from the thread's own Python frames.
     library = ctypes.PyDLL(_library.library_path())
     if not hasattr(library, "strandline_cupy"):
-        raise _library.Error(f"{_library.library_path()} knows nothing of CuPy: install the command that belongs to this package")
+        raise _library.Error(f"{_library.library_path()} does not support CuPy: install the strandline command of the same version as this package")
     library.strandline_block.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64]
     library.strandline_block_gone.argtypes = [ctypes.c_int, ctypes.c_uint64]
     library.strandline_block.restype = library.strandline_block_gone.restype = None
@@ -58,7 +58,7 @@ def watch() -> bool:
                     block(told["device_id"], told["mem_ptr"], told["size"], current_stream().ptr)
             except Exception as e:
                 self.failed = True
-                print(f"strandline: CuPy's pool is not seen any more: {e!r}", file=sys.stderr)
+                print(f"strandline: CuPy's pool is no longer recorded: {e!r}", file=sys.stderr)
 
         def free_preprocess(self, **told: Any) -> None:
             try:

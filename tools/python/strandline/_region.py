@@ -33,15 +33,15 @@ class Line:
     bytes: int
     """Bytes in use, as PyTorch rounds them."""
     blocks: int
-    """How many blocks they are."""
+    """Number of these blocks."""
     your_line: Optional[str] = None
-    """The innermost line outside of installed packages, as `file:line function`, where that is another one."""
+    """The innermost line outside of installed packages, as `file:line function`, if it is a different line."""
     node: Optional[str] = None
-    """The autograd node that allocated, such as `MmBackward0`."""
+    """The autograd node that allocated the memory, such as `MmBackward0`."""
     kept_by: Optional[str] = None
-    """Who keeps them, the nearest name first, where that was asked and found: for what was more than a limit."""
+    """The objects that keep these blocks, the nearest name first: searched for only if a limit was exceeded."""
     kept_at: Optional[str] = None
-    """The statement in your source that puts them there, as `file:line: statement`, where exactly one was found."""
+    """The statement in your source that stores them, as `file:line: statement`, if exactly one was found."""
     modified_source: Optional[str] = None
     """A file that was not searched for that statement, because it was modified after the run began."""
     addresses: Sequence[tuple[int, int, int]] = field(default=(), repr=False, compare=False)
@@ -61,7 +61,7 @@ class Left:
     """What a region left behind."""
 
     bytes: int
-    """Bytes of blocks that were allocated in the region and are in use at its end, less what the region freed of older ones."""
+    """Bytes of blocks that were allocated in the region and are still in use at its end, minus older blocks that it freed."""
     lines: Sequence[Line] = ()
     """The lines that allocated them, the largest first."""
     peaks: Sequence[tuple[int, int, Sequence[Line]]] = ()
@@ -187,9 +187,9 @@ class Region:
             return Left(0)
         told = self._ask(path, *(["--peak"] if peak else []))
         if not told["end_seen"] or told["begin_seen"] != self._begun or (self._was_recorded and not self._begun):
-            raise _library.Error("this region's marks are not in the recording: what it left behind is not known")
+            raise _library.Error("the beginning and end of this region are not in the recording, so what it left behind is not known")
         if not told["complete"]:
-            raise _library.Error("events of this region are missing in the recording: what it left behind is not known")
+            raise _library.Error("events of this region are missing in the recording, so what it left behind is not known")
         rows = [(row, row["bytes"] - row["freed_bytes"]) for row in told["lines"]]
         lines = [_line(row, row["freed_bytes"]) for row, more in rows if more > 0]
         peaks = [
@@ -271,12 +271,12 @@ class watch_region:
     def left(self) -> Left:
         """What the block left behind; known once it has been left."""
         if self._left is None:
-            raise _library.Error("what a region leaves behind is known when its block has been left without an exception")
+            raise _library.Error("what a region leaves behind is known only after its block has ended without an exception")
         return self._left
 
     def __enter__(self) -> watch_region:
         if self._region is not None:
-            raise _library.Error("this region has begun already: make one for each block")
+            raise _library.Error("this region has already begun: create a new one for each `with` block")
         self._left = None
         region = Region()
         try:

@@ -21,17 +21,17 @@ class Finding:
     """Something that was found (docs/findings.md)."""
 
     kind: str
-    """What was seen, such as `step-growth`."""
+    """The kind of finding, such as `step-growth`."""
     certainty: str
-    """How sure it is: `leak`, `growing`, `bounded`, `in_use` or `note`."""
+    """How certain the finding is: `leak`, `growing`, `bounded`, `in_use` or `note`."""
     severity: Optional[str]
-    """When it hurts: `alert`, `warning` or `info`."""
+    """How urgent the finding is: `alert`, `warning` or `info`."""
     bytes_per_step: Optional[float]
     """Bytes that every step leaves behind."""
     line: Optional[str]
-    """The line that allocates, as `file:line function`."""
+    """The line that allocates the memory, as `file:line function`."""
     kept_at: Optional[str]
-    """The statement that keeps it, as `file:line: source`, where it is known."""
+    """The statement that keeps the memory, as `file:line: source`, if known."""
     json: Mapping[str, Any] = field(repr=False, compare=False)
     """All of it, as `strandline report --format json` has it."""
 
@@ -45,9 +45,9 @@ class Report:
     reason: str
     """Why, in a sentence."""
     findings: Sequence[Finding]
-    """What was found, the gravest first."""
+    """The findings, the most severe first."""
     anatomy: Mapping[int, Mapping[str, Any]]
-    """By device: what fills it, in bytes; a device of which that is not known is left out."""
+    """For each device: what fills its memory, in bytes; a device is left out if this is not known."""
     text: str
     """The report for people."""
     json: Mapping[str, Any] = field(repr=False, compare=False)

@@ -16,7 +16,7 @@ from ._region import torch_of_job
 _T = TypeVar("_T")
 
 OnGrowth = Literal["log", "save_and_stop"]
-"""What to do where memory grows: say it in the trainer's log, or also save a checkpoint and end the training before the device is full."""
+"""What to do when memory grows: write it to the trainer's log, or also save a checkpoint and end the training before the device is full."""
 
 # The share of a training's time in which it may wait for the command to read its recording.
 _SHARE = 0.01

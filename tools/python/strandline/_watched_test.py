@@ -13,7 +13,7 @@ from ._region import Left, Region, allocated, describe, torch_of_job
 
 # Why nothing is said of a test that was to be judged.
 _NO_GPU = (
-    "PyTorch finds no GPU here: `strandline run --simulate 24GiB -- pytest …` runs its allocator on a simulated one"
+    "PyTorch finds no GPU here: `strandline run --simulate 24GiB -- pytest …` runs PyTorch's allocator on a simulated GPU"
 )
 _FAILED = "the test did not pass"
 
@@ -119,7 +119,7 @@ class WatchedTest:
         for device, peak, lines in self.left.peaks:
             if most is not None and peak > most:
                 head = f"{_size.in_words(peak)} in use on GPU {device}, {_size.in_words(most)} allowed"
-                self.broken.append("\n".join([f"{head}: {self.name}", *describe(_near(lines), "held then by")]))
+                self.broken.append("\n".join([f"{head}: {self.name}", *describe(_near(lines), "held at the peak by")]))
 
     def _lacks_gpu(self) -> bool:
         """The test asks for a judgement, or could use a GPU, and there is none."""
