@@ -21,8 +21,8 @@ const PRELOAD: Floors = &[
 
 /// The command (`tools/src`): no command stands on another.
 const COMMAND: Floors = &[
-    // What the reader sees with.
-    &["terminal.rs"],
+    // What the reader sees with, and signals.
+    &["signals.rs", "terminal.rs"],
     // The machine, and words.
     &[
         "background.rs",
@@ -34,7 +34,6 @@ const COMMAND: Floors = &[
         "process.rs",
         "say.rs",
         "share/",
-        "signals.rs",
         "size.rs",
         "symbols.rs",
         "words.rs",
