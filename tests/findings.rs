@@ -55,7 +55,7 @@ fn every_note_of_a_real_allocator() {
     let side = of(&found, "resident-on-side-stream", "average");
     assert_eq!((&side["stream"]["side"], &side["bytes_now"]), (&true.into(), &(200 * MIB).into()), "{side}");
     let deferred = of(&found, "deferred-free", "wait");
-    says(deferred, &[&format!("before stream {} is done with them", deferred["stream"]["id"])]);
+    says(deferred, &[&format!("until stream {} has finished using them", deferred["stream"]["id"])]);
     assert_eq!(deferred["stream"]["side"], true, "{deferred}");
     let per_step = deferred["bytes_per_step"].as_f64().expect("a rate") / (32 * MIB) as f64;
     assert!((per_step - 1.0).abs() < 0.1, "{deferred}");

@@ -274,7 +274,7 @@ fn certainty(
                 "live blocks that are older than any freed block from the same line",
                 blocks.saturating_sub(once.len() as u64) as f64,
             ));
-            evidence.push(Evidence::new("different steps that allocated these blocks", marks.into()));
+            evidence.push(Evidence::new("number of steps that allocated these blocks", marks.into()));
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(

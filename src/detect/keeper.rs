@@ -153,7 +153,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(
             finding,
             Evidence::new(
-                "bytes that this many entries would take: more than any GPU has",
+                "bytes that it would hold when it is full, which is more than any GPU has",
                 bound.bytes.unwrap_or(0) as f64,
             ),
         );
@@ -177,7 +177,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(
             finding,
             Evidence::new(
-                "autograd graph that a later backward may still use: none of its saved tensors was seen to be changed in place",
+                "autograd graph that a later backward() may still use, because no tensor that it saved was changed in place as far as is known",
                 1.0,
             ),
         );

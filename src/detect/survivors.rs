@@ -304,6 +304,8 @@ fn replaces(t: &Track) -> bool {
 /// What dies at the line since its survivors were established makes room for what comes: for as long as is waited for more of them
 /// there were not more at any moment.
 fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
+    // Those that are thinned at random come ever more rarely: not for longer than half of the time that there are any.
+    let patience = patience.min(PATIENCE_IN_USE.max(mark.saturating_sub(n.since.0) / 2));
     let wait = patience.max(t.series.width().saturating_mul(4));
     if t.died_old.blocks <= n.since.1 || mark.saturating_sub(n.since.0) < wait {
         return false;

@@ -4,11 +4,11 @@
 use crate::healthy::Shape;
 use crate::random::Random;
 use crate::synthetic::{Live, Tape};
-use crate::trimmed::{best, bursts, first_rounds, late_backlog, trimmed};
+use crate::trimmed::{best, bursts, first_rounds, late_backlog, pool, trimmed};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 14] = [
+pub(crate) const SHAPES: [Shape; 15] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -23,6 +23,7 @@ pub(crate) const SHAPES: [Shape; 14] = [
     ("trimmed", trimmed),
     ("first rounds", first_rounds),
     ("best", best),
+    ("pool", pool),
 ];
 
 /// Leaks: lines of `leak.py`.

@@ -61,6 +61,28 @@ pub(crate) fn best(r: &mut Random, t: &mut Tape, steps: u64) {
     }
 }
 
+/// A pool of at most so many: some come, and when it is full any of them goes; or any goes now and then, the more often the fuller it is.
+pub(crate) fn pool(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, comes) = (size(r, 4 * KIB, 4 << 20), r.choice(&[1.0, 0.6, 0.3, 0.2, 0.1]));
+    let places = r.between(4, 4 + (steps as f64 * comes / 4.0) as u64) as usize;
+    let is_evicted = r.yes(0.5);
+    let mut pool: Vec<Live> = Vec::new();
+    for s in 0..steps {
+        m.step(t, s);
+        if r.yes(comes) && (is_evicted || pool.len() < places) {
+            pool.push(t.alloc(bytes, false, "pool.py", 10));
+        }
+        let goes =
+            if is_evicted { pool.len() > places } else { r.yes(comes * pool.len() as f64 / places as f64) };
+        if goes && !pool.is_empty() {
+            let any = r.below(pool.len() as u32) as usize;
+            t.free(pool.swap_remove(any));
+        }
+        t.mark();
+    }
+}
+
 /// A cache of a few places, from which what was asked for least often goes: some keys are asked for again and again, and stay for ever.
 pub(crate) fn hot(r: &mut Random, t: &mut Tape, steps: u64) {
     let m = Model::new(r, t);

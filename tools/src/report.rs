@@ -25,7 +25,10 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         return Err(Error::usage(what, hint));
     }
     if options.source_links.is_some() && !is_page(options) {
-        return Err(Error::usage("--source-links is for the HTML page", "add --html, or --format html"));
+        return Err(Error::usage(
+            "--source-links works only with the HTML page",
+            "add --html, or --format html",
+        ));
     }
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);

@@ -116,7 +116,7 @@ fn make() -> Result<(), String> {
     // Now that the recording names it. A kill before this leaves no tail, and no event that one would hold.
     if let Err(e) = memory.publish() {
         say!(
-            "the file for the latest events cannot be named ({e}): kill -9 may lose the last second of the recording"
+            "cannot give the file for the latest events its name ({e}): if kill -9 ends the job, the last second of the recording may be lost"
         );
     }
     let Some(consumer) = region.drain() else {

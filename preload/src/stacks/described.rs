@@ -41,7 +41,7 @@ pub(super) fn read(minor: u32) -> Result<Offsets, &'static str> {
     let shape = shape(minor).ok_or("its frames are not known to this version of strandline")?;
     let runtime = real::python(c"_PyRuntime").cast::<u64>();
     if runtime.is_null() {
-        return Err("it does not show where its frames lie");
+        return Err("it does not say where its stack frames are in memory");
     }
     // SAFETY: `_PyRuntime` is several hundred KiB large and lives as long as the process; the words of its description
     // are constants.

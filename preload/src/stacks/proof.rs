@@ -159,7 +159,7 @@ c_api! {
 impl Api {
     /// The interpreter with its layout as it was found to be.
     fn compare(&self, i: &Interpreter, code_type: u64) -> Result<Interpreter, String> {
-        let memory = Pipe::new().ok_or("no descriptors left to look with")?;
+        let memory = Pipe::new().ok_or("the process has too many open files")?;
         let mut i = *i;
         i.offsets.kind_shift = self.kind_shift(&memory)?;
         let o = &i.offsets;

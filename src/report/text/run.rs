@@ -184,7 +184,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     for i in p.replay.inconsistencies() {
         let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
         out.push(format!(
-            "what really happened, because the recording contradicts itself {times}: {} ({})",
+            "some of what happened, because the recording contradicts itself {times}: {} ({})",
             i.what, i.first
         ));
     }

@@ -107,7 +107,7 @@ pub(crate) struct Completions {
 pub(crate) enum Shell {
     /// source <(strandline completions bash)
     Bash,
-    /// A file _strandline in a folder of $fpath
+    /// Save the output as _strandline in a folder of $fpath
     Zsh,
     /// strandline completions fish | source
     Fish,

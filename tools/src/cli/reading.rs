@@ -176,7 +176,7 @@ pub(crate) struct Export {
 pub(crate) enum ExportFormat {
     /// Folded stacks, for flamegraph.pl, inferno and speedscope
     Folded,
-    /// speedscope's JSON: each moment, and all that was allocated
+    /// A JSON file for speedscope: what was held at each moment, and all that was allocated
     Speedscope,
     /// pprof's profile.proto, compressed: go tool pprof FILE
     Pprof,

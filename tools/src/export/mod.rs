@@ -93,7 +93,7 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     }
     if options.allocated && options.format != ExportFormat::Folded {
         return refused(
-            "files for speedscope and pprof always contain both, what was allocated and what was held",
+            "files for speedscope and pprof always contain both what was allocated and what was held",
             "use --allocated with --format folded",
         );
     }

@@ -94,7 +94,8 @@ impl Venv {
                 command.env_remove(name);
             }
         }
-        let advice = "this version of torch may need what the simulator lacks; 2.11.0 is known to work";
+        let advice =
+            "this version of torch may need functions that the simulator lacks; 2.11.0 is known to work";
         run(command, "testing torch on the simulated device", advice).map(drop)
     }
 

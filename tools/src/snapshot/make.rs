@@ -156,7 +156,7 @@ fn too_large(judged: &Judged, place: &Place, from: u64, entries: u64) -> Error {
         n if n > MOST_ENTRIES => {
             format!("the snapshot would have more than {} million events", MOST_ENTRIES / 1_000_000)
         }
-        _ => format!("the snapshot would have more than {} of JSON", strandline::report::size(MOST_JSON)),
+        _ => format!("the snapshot would be more than {} of JSON", strandline::report::size(MOST_JSON)),
     };
     let steps = judged.steps.ended().map_or(0, |(first, last)| u64::from(last - first + 1));
     let a_step = (place.events - from.min(place.events)) / steps.max(1);

@@ -66,7 +66,7 @@ pub(crate) enum Format {
     /// As PyTorch writes it; every tool that opens snapshots opens it.
     #[default]
     Pickle,
-    /// For other programs; newer memory_viz reads it too.
+    /// For other programs; newer versions of memory_viz read it too.
     Json,
 }
 

@@ -175,7 +175,7 @@ impl Machine<'_> {
 
     fn take(&mut self, n: usize) -> Result<&[u8], Refused> {
         let end = self.at.checked_add(n).filter(|&e| e <= self.bytes.len());
-        let Some(end) = end else { return self.refuse("the end of the file in the middle of a value") };
+        let Some(end) = end else { return self.refuse("the file ends in the middle of a value") };
         let b = &self.bytes[self.at..end];
         self.at = end;
         Ok(b)
