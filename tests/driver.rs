@@ -169,11 +169,11 @@ fn a_program_that_ends_of_a_refused_allocation_ran_out_of_memory() {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.starts_with("strandline: OUT OF MEMORY, NO LEAK ("), "{text}");
         assert!(
-            words.contains("64.0 GiB requested in step 21 by keep (")
+            words.contains("64.0 GiB was requested in step 21 by keep (")
                 && words.contains("tests/driver/job.c:"),
             "{text}"
         );
-        assert!(words.contains("which CUDA refused; free memory was not queried"), "{text}");
+        assert!(words.contains("and CUDA refused; free memory was not queried"), "{text}");
     }
 }
 

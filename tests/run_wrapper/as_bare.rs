@@ -227,7 +227,9 @@ os._exit(6)'
          python3 shell.py $RUN python3 -c \"$stop\"",
     );
     let once = "SIGSTOP\nSIGTSTP\nSIGTTIN\nSIGTTOU\nSIGTSTP\n6\n";
-    assert_eq!(said, once.repeat(2));
+    // Where nobody in the session could continue the group of this test, the terminal's signals stop none of it.
+    let orphaned = format!("{once}SIGSTOP\n6\n");
+    assert!(said == once.repeat(2) || said == orphaned, "{said}");
 }
 
 /// A terminal may stop what writes to it from the background: a job that is silent is not stopped for our lines.
