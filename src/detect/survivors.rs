@@ -43,10 +43,10 @@ const SIFTED: u32 = 12;
 /// Marks that are always waited for; and where blocks of the line die of old age as well, but in a ring.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
-/// Where it came for a short while only, half as long again as it did is waited for; but no longer than this, and, where it fades, than this.
+/// Growth that has gone on for a short time is waited for 1.5 times that time, but at most for so many marks; and for so many where it slows down.
 const BRIEF: u32 = 12;
 const BRIEF_EBB: u32 = 16;
-/// What is added to the longest time without a birth.
+/// Marks that are waited for beyond the longest time without a birth.
 const SLACK: u32 = 3;
 /// And a part of the time for which births came.
 const PART: u32 = 4;
@@ -90,8 +90,8 @@ fn patience(k: &Kept, line: Nature) -> u32 {
     whole(marks).max((k.last - k.first) / PART).max(pauses(k, BRIEF)).max(least)
 }
 
-/// Marks without more of it that tell nothing yet, also of what comes ever more rarely: a silence no longer than one that it came back from, or,
-/// of what came for a short while only, than half as long again as that: `brief` marks at most.
+/// Marks without a birth that say nothing yet, even where births come ever more rarely: a silence hardly longer than an earlier one, or no longer
+/// than 1.5 times the time for which births came, of which at most `brief` marks count.
 fn pauses(k: &Kept, brief: u32) -> u32 {
     let span = k.last - k.first;
     PATIENCE.max(k.gap.saturating_add(SLACK)).max(span.saturating_add(span / 2).min(brief)).min(LONGEST)
@@ -243,7 +243,7 @@ impl Watch {
         let pause = self.pause(t, &kept);
         let patience = patience(&kept, line).max(pause);
         let is_over = mark.saturating_sub(n.record.1) > patience
-            // While there are more survivors than ever, others at the line have only become fewer.
+            // Where the number of survivors has just risen, other blocks of the line may have become fewer.
             || mark.saturating_sub(n.record.1) > kept.gap && is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
         let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
@@ -304,7 +304,7 @@ fn replaces(t: &Track) -> bool {
 /// What dies at the line since its survivors were established makes room for what comes: for as long as is waited for more of them
 /// there were not more at any moment.
 fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
-    // Those that are thinned at random come ever more rarely: not for longer than half of the time that there are any.
+    // Random eviction leaves ever fewer survivors, further and further apart: half of the time since they were established is waited for at most.
     let patience = patience.min(PATIENCE_IN_USE.max(mark.saturating_sub(n.since.0) / 2));
     let wait = patience.max(t.series.width().saturating_mul(4));
     if t.died_old.blocks <= n.since.1 || mark.saturating_sub(n.since.0) < wait {
@@ -316,7 +316,8 @@ fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
 
 /// A buffer or cache that has become full: what has died since its survivors were established had lived for so long that hardly any of them has
 /// outlived it, and for as long as is waited there were not more. In a ring none is older than that; it is clear once half of it was replaced.
-/// Where some are asked for again and again, and stay for ever, it is clear once so many have come since that others must have made room for them.
+/// Entries of a cache that are used again and again stay for ever: it is full once more blocks have come than there was room for, so that others
+/// must have been freed for them.
 fn is_full(t: &Track, n: &Named, mark: u32) -> bool {
     let (since, most) = t.settled;
     let ours = || t.births.list().iter().filter(|b| b.first >= n.kept.first);
@@ -325,7 +326,7 @@ fn is_full(t: &Track, n: &Named, mark: u32) -> bool {
         && replaced >= BIRTHS.max(t.longest_life / 2);
     let wait =
         if is_ring { PATIENCE } else { PATIENCE_IN_USE.max(since.saturating_sub(n.kept.first) / PART) };
-    // More than could have come beside all the others, for longer than survivors ever failed to come.
+    // More have come than would fit beside all the others, and for longer than twice the longest gap between survivors.
     let came = || ours().filter(|b| b.first > since).map(|b| b.total.blocks).sum::<u64>();
     let is_long = mark.saturating_sub(since) > n.kept.gap.saturating_mul(2);
     let made_room = || is_long && came() >= u64::from(BIRTHS) + settles(most);

@@ -109,8 +109,8 @@ pub struct Track {
     pub remade: Remade,
     /// Between how many marks and their next ones old blocks were freed.
     pub ends: u32,
-    /// The mark since which there were no more blocks of whatever age than then, nor fewer but for a sixteenth (or one of a few: the last
-    /// one may still have a name of its own, or none): what comes takes the place of what goes. And how many those were.
+    /// The mark since which there were no more blocks of whatever age than then, nor fewer but for a sixteenth (or one, of four blocks or
+    /// more: a variable may still hold the newest): what comes takes the place of what goes. And how many those were.
     pub settled: (u32, u64),
     /// Births of old blocks that were freed since.
     gone: Vec<(u32, Point)>,

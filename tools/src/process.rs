@@ -61,13 +61,6 @@ pub(crate) fn map_large_buffers() {
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20) };
 }
 
-/// Gives the kernel back what is free in the heap, wherever it lies. Otherwise what single rounds needed between two of its blocks
-/// adds up over hours.
-pub(crate) fn give_free_memory_back() {
-    // SAFETY: malloc_trim gives back pages in which nothing is allocated, under malloc's own locks.
-    unsafe { libc::malloc_trim(0) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

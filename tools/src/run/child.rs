@@ -123,9 +123,8 @@ impl Running {
     /// then, `os.setsid()` fails. So where we lead the group, what is for the group is for the job and for those in the group that it has made.
     fn deliver(&mut self, signal: i32, origin: Origin) {
         // SAFETY: they take numbers alone; the child has not been waited for, so the pid is still its own.
-        let (theirs, ours) = unsafe { (libc::getpgid(self.pid), libc::getpgrp()) };
-        // SAFETY: as above.
-        let (own, session) = unsafe { (libc::getpid(), libc::getsid(0)) };
+        let (theirs, ours, own, session) =
+            unsafe { (libc::getpgid(self.pid), libc::getpgrp(), libc::getpid(), libc::getsid(0)) };
         // A terminal that goes away tells the leader of its session alone.
         let hung_up =
             origin == Origin::Kernel && matches!(signal, libc::SIGHUP | libc::SIGCONT) && session == own;

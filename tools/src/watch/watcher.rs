@@ -6,7 +6,7 @@ use crate::analyze::Suppressions;
 use crate::background::spawn;
 use crate::live::{Followed, Live, Which};
 use crate::metrics::Exporter;
-use crate::process::{self, Target};
+use crate::process::Target;
 use crate::say::{self, shown};
 use crate::{recording, terminal};
 use crossbeam_channel::{RecvTimeoutError, Sender};
@@ -23,8 +23,6 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 const EARLY: Duration = Duration::from_millis(50);
 /// So long it begins.
 const BEGINS: Duration = Duration::from_secs(30);
-/// How often free memory is given back. It takes less than a millisecond.
-const TRIMS: Duration = Duration::from_secs(60);
 
 /// All that is watched.
 pub(super) struct Watch {
@@ -40,7 +38,6 @@ pub(super) struct Watch {
     /// Alerts told of each process.
     alerts: HashMap<u32, u64>,
     began: Instant,
-    trimmed: Instant,
 }
 
 impl Watch {
@@ -57,7 +54,6 @@ impl Watch {
             alerts: HashMap::new(),
             asker: Asker::default(),
             began: Instant::now(),
-            trimmed: Instant::now(),
         }
     }
 
@@ -115,10 +111,6 @@ impl Watch {
         cases.settle(&lives, last).into_iter().for_each(&mut tell);
         self.export(last);
         self.followed.retain(|f| !f.is_over());
-        if self.trimmed.elapsed() >= TRIMS {
-            self.trimmed = Instant::now();
-            process::give_free_memory_back();
-        }
     }
 
     /// Hands the figures on, now and then, and those of the end.
