@@ -42,6 +42,8 @@ pub struct Detector {
 
 /// Marks at which notes are made, too; later, at one in each 64th of the run.
 const EVERY: u32 = 128;
+/// So many marks are all judged; later, one in each 16,384th of the run, so that a long one is not judged ever more often.
+const ALL: u32 = 1 << 14;
 /// Growth below which nothing is said, in bytes a step: what [`Detector::detectable`] is at least.
 const LEAST: f64 = 4096.0;
 
@@ -53,7 +55,7 @@ impl Detector {
 
     /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`];
     /// without a mark it costs nothing. Call [`Detector::at_step`] before reading findings at the end: in
-    /// long runs notes are renewed only now and then.
+    /// long runs not every mark is judged, and notes are renewed only now and then.
     #[inline]
     pub fn after(&mut self, progress: Progress, replay: &Replay) {
         if progress != Progress::default() {
@@ -65,8 +67,13 @@ impl Detector {
         if progress.folded {
             self.forget();
         }
-        let due = |n: Option<u32>| n.is_some_and(|n| n <= EVERY || n.is_multiple_of(n / (EVERY / 2)));
-        self.judge(replay, due(progress.step) || due(progress.microbatch) || progress.folded);
+        let one_in = |part: u32| move |n: u32| n.is_multiple_of((n / part).max(1));
+        let any =
+            |is: &dyn Fn(u32) -> bool| progress.step.is_some_and(is) || progress.microbatch.is_some_and(is);
+        let whole = progress.folded || any(&|n| n <= EVERY || one_in(EVERY / 2)(n));
+        if whole || any(&one_in(ALL)) {
+            self.judge(replay, whole);
+        }
     }
 
     /// Judges as of the replay's last marks.

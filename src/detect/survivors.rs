@@ -212,7 +212,7 @@ impl Watch {
     /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
     fn lasting(&self, t: &Track, from: u32, until: u32) -> Option<Kept> {
         let kept = count(t.births.list(), from, until, BIRTHS)?;
-        let is_silent = until.saturating_sub(kept.last) <= self.pause(t, &kept);
+        let is_silent = kept.last < until && until - kept.last <= self.pause(t, &kept);
         if is_silent { count(t.births.list(), from, kept.last, BIRTHS) } else { Some(kept) }
     }
 
@@ -240,7 +240,8 @@ impl Watch {
         if kept.total.blocks > n.record.0 {
             n.record = (kept.total.blocks, mark);
         }
-        let pause = self.pause(t, &kept);
+        // Of what has just grown no silence is waited for.
+        let pause = if n.record.1 < mark { self.pause(t, &kept) } else { 0 };
         let patience = patience(&kept, line).max(pause);
         let is_over = mark.saturating_sub(n.record.1) > patience
             // Where the number of survivors has just risen, other blocks of the line may have become fewer.

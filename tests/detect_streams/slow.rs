@@ -51,3 +51,19 @@ fn a_leak_is_named_by_its_fifth_block_whatever_it_takes_of_the_card() {
         )
     );
 }
+
+/// A long run is not judged at every mark: what leaks late in it is named some marks later than in a short one.
+#[test]
+fn what_leaks_late_in_a_long_run_is_named_soon() {
+    let (late, mut s) = (80_000u64, Script::new());
+    for step in 0..late + 100 {
+        s.alloc(1, 1 << 20, MAIN, 2);
+        s.free(1, 1 << 20, MAIN);
+        if step >= late {
+            s.alloc(1000 + step * 8, 4096, MAIN, 1);
+        }
+        s.step();
+    }
+    let (_, step) = Judged::of(&s.items, &s.names).first.expect("it is named");
+    assert!((80_004..80_020).contains(&step), "at step {step}");
+}
