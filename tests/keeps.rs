@@ -126,6 +126,7 @@ fn containers_of_every_scope_and_the_statement_that_fills_them() {
     all_kept(&[
         ("of_a_module", "__main__.hist"),
         ("of_a_loop_without_steps", "__main__.hist"),
+        ("of_a_server", "tasks, a local of of_a_server.<locals>.serve"),
         ("of_groups", "__main__.groups"),
         ("of_a_dataclass", "Log.outputs"),
         ("of_a_class", "Registry.seen"),
@@ -173,6 +174,7 @@ fn containers_that_are_made_anew_in_every_step() {
         ("tuple_that_grows", "kept, a local of tuple_that_grows"),
         ("list_that_is_remade", "kept, a local of list_that_is_remade"),
         ("linked_list", "head, a local of linked_list"),
+        ("tuple_of_a_closure", "kept, a closure of recorded.<locals>.record"),
     ]);
 }
 

@@ -2,7 +2,7 @@
 
 Every step trains, so that steps are counted, and waits, so that a job lives for some seconds. STEPS and WAIT (seconds) change that.
 """
-import collections, dataclasses, functools, heapq, os, queue, sys, time, types
+import asyncio, collections, dataclasses, functools, heapq, os, queue, sys, time, types
 
 import torch
 from torch import nn
@@ -53,6 +53,23 @@ def of_a_loop_without_steps():
     with torch.no_grad():
         for _ in range(STEPS):
             hist.append(net(batch()))  # KEEPS of_a_loop_without_steps
+
+
+@case
+def of_a_server():
+    """What a function had is gone when the interpreter begins to end."""
+
+    async def answer(x):
+        with torch.no_grad():
+            return net(x)
+
+    async def serve():
+        tasks = set()
+        for _ in range(STEPS):
+            tasks.add(asyncio.create_task(answer(batch())))  # KEEPS of_a_server
+            await asyncio.sleep(WAIT)
+
+    asyncio.run(serve())
 
 
 @case

@@ -318,6 +318,26 @@ def class_attribute():
         Counted.record(batch())
 
 
+def recorded():
+    kept = ()
+
+    def record(x):
+        nonlocal kept
+        kept += (x,)  # KEEPS tuple_of_a_closure
+
+    return record
+
+
+def records(record):
+    for i in steps():
+        record(net(batch()).detach())
+
+
+@case
+def tuple_of_a_closure():
+    records(recorded())
+
+
 @case
 def tuple_that_grows():
     kept = ()

@@ -1,6 +1,6 @@
 //! One recording, followed while it is written.
 
-use crate::analyze::{Analysis, Feed, Suppressions, about_to_end};
+use crate::analyze::{Analysis, Feed, Suppressions, by_iterations};
 use crate::process::Target;
 use crate::symbols::Symbols;
 use crate::{known, recording};
@@ -40,8 +40,39 @@ struct State {
     over: bool,
     /// Failed allocations that were told of.
     ooms: usize,
-    /// Once it is about to end: what the iterations of a job show that seconds do not.
-    at_end: Option<Option<Analysis>>,
+    /// What the iterations of a job show that seconds do not, and when it is looked for.
+    iterations: Iterations,
+}
+
+/// When a job that seconds cannot judge yet is judged by its iterations.
+#[derive(Default)]
+struct Iterations {
+    /// As of the last look.
+    analysis: Option<Analysis>,
+    /// When its first event was, and how long after that the next look is due, in nanoseconds of its recording.
+    began: Option<u64>,
+    due: u64,
+    /// It was looked at as it began to end: that was the last look.
+    is_last: bool,
+}
+
+/// Nanoseconds from the first event to the first look; to each later one it is twice as long.
+const FIRST_LOOK: u64 = 1_000_000_000;
+
+impl Iterations {
+    /// Looks, where it is time to.
+    fn look(&mut self, so_far: &Analysis, path: &Path, is_ending: bool) {
+        let replay = &so_far.replay;
+        if self.is_last || replay.events() == 0 {
+            return;
+        }
+        let began = *self.began.get_or_insert(replay.time().0);
+        if is_ending || replay.time().0.saturating_sub(began) >= self.due.max(FIRST_LOOK) {
+            self.due = self.due.max(FIRST_LOOK).saturating_mul(2);
+            self.is_last = is_ending;
+            self.analysis = by_iterations(so_far, path);
+        }
+    }
 }
 
 /// A process as of now.
@@ -77,8 +108,9 @@ impl Followed {
         let (target, began) = (Target::recorded(&feed.summary().who), feed.summary().unix_ns);
         let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
         let analysis = Analysis::new();
-        let (over, ooms, at_end) = (false, 0, None);
-        let state = State { id, path, target, began, analysis, suppressions, symbols, over, ooms, at_end };
+        let (over, ooms, iterations) = (false, 0, Iterations::default());
+        let state =
+            State { id, path, target, began, analysis, suppressions, symbols, over, ooms, iterations };
         Some(Followed { feed, state })
     }
 
@@ -145,13 +177,13 @@ impl Followed {
         std::mem::replace(&mut self.state.ooms, ooms) < ooms
     }
 
-    /// As of now, for a question about what was found: of a job that is about to end, also what only its iterations show.
+    /// As of now, for a question about what was found: of a job that is too short for its seconds, what its iterations show.
     pub(crate) fn asked(&mut self) -> Live<'_> {
-        if self.is_ending() && self.state.at_end.is_none() {
-            self.state.at_end = Some(about_to_end(&self.state.analysis, &self.state.path));
-        }
+        let is_ending = self.is_ending();
+        let State { analysis, path, iterations, .. } = &mut self.state;
+        iterations.look(analysis, path, is_ending);
         let live = self.live();
-        self.state.at_end.iter().flatten().next().map_or(live, |a| live.by(a))
+        self.state.iterations.analysis.as_ref().map_or(live, |a| live.by(a))
     }
 
     /// As of now.

@@ -65,6 +65,32 @@ impl Search<'_, '_> {
         }
     }
 
+    /// Looks at what a function of the user's own has closed over, unless it is called by way of another one: a name that `nonlocal` gives
+    /// another value has no frame of its own between two calls.
+    ///
+    /// # Safety
+    /// As [`super::near::look`]; the object is alive and of this kind.
+    pub(super) unsafe fn closure(&mut self, step: Step, kind: Kind) {
+        let Step { object, chain, listed, .. } = step;
+        let w = self.w;
+        if kind.class != Class::Function || chain.is_some() {
+            return;
+        }
+        // SAFETY: the caller's promise; a function has its closure, a tuple or null, and its code.
+        unsafe {
+            let closure = w.python.closure_of(object);
+            if closure != 0 && w.python.is_of_user(w.python.code_of(object)) {
+                let value = |(i, _, object_in)| Step {
+                    object: object_in,
+                    way: Way::Closure(object, i),
+                    chain: None,
+                    listed,
+                };
+                self.next.extend(w.python.closed_over(closure).map(value));
+            }
+        }
+    }
+
     /// Looks at an exception: what the frames of its traceback have, and the exceptions that it came after (`__context__`, `__cause__`), all of
     /// which are one chain.
     ///

@@ -47,6 +47,8 @@ pub(super) struct Walk {
     nodes: Vec<(u64, u64)>,
     walked: usize,
     searched: usize,
+    /// Nodes that are met, but not walked on from.
+    ends: HashSet<u64>,
     /// Tensors by the node that made them; and which of them stand in the graph of another: whose that is, and below which node.
     tops: Map<u64>,
     below: Map<(u64, u64)>,
@@ -77,6 +79,11 @@ impl Walk {
             nodes: tops,
             ..Walk::default()
         }
+    }
+
+    /// The same, which ends at these nodes: others walk on from there.
+    pub(super) fn ending_at(self, ends: HashSet<u64>) -> Walk {
+        Walk { ends, ..self }
     }
 
     /// Whether edges were seen to lead to a node, or it is a tensor's own.
@@ -164,7 +171,9 @@ impl Walk {
                 }
                 if let std::collections::hash_map::Entry::Vacant(new) = self.from.entry(inner) {
                     new.insert(node.at);
-                    self.nodes.push((by, inner));
+                    if !self.ends.contains(&inner) {
+                        self.nodes.push((by, inner));
+                    }
                 }
             }
         }

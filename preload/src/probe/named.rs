@@ -134,6 +134,25 @@ impl Place {
         }
     }
 
+    /// The `i`th variable that a function has closed over.
+    ///
+    /// # Safety
+    /// `function` is one that is alive; with the GIL held.
+    pub(super) unsafe fn closed_over(w: &World, function: u64, i: u64) -> Place {
+        // SAFETY: the caller's promise; a function has its code and its name.
+        unsafe {
+            let code = w.python.code_of(function);
+            let variable = w.python.free_variable(code, i).unwrap_or_default();
+            let said = w.python.said_of(function);
+            let text = match variable.as_str() {
+                "" => format!("a closure of {said}"),
+                name => format!("{name}, a closure of {said}"),
+            };
+            let scope = w.python.scope_in_code(code, variable);
+            Place { rank: Rank::Closure, text, scope, owner: function }
+        }
+    }
+
     /// What a name stands for.
     ///
     /// # Safety

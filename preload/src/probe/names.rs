@@ -2,7 +2,7 @@
 //! never values.
 
 use super::frames::Variable;
-use super::layout::{MODULE_DICT, module_name, tuple_items};
+use super::layout::{MODULE_DICT, in_function, module_name, tuple_items};
 use super::objects::{HEAP_TYPE, Python, SIZE, TYPE_BASE, TYPE_DICT, TYPE_FLAGS, type_of};
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
@@ -121,6 +121,24 @@ impl Python {
         unsafe { read(function + if self.minor >= 10 { 48 } else { 16 }) }
     }
 
+    /// What a function is called, with whatever it stands in.
+    ///
+    /// # Safety
+    /// `function` must be a function that is alive.
+    pub(super) unsafe fn said_of(&self, function: u64) -> String {
+        // SAFETY: the caller's promise; a function has its name.
+        unsafe { self.text(read(function + in_function(self.minor).name)) }
+    }
+
+    /// The tuple of the cells that a function has closed over; 0: none.
+    ///
+    /// # Safety
+    /// `function` must be a function that is alive.
+    pub(super) unsafe fn closure_of(&self, function: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { read(function + in_function(self.minor).closure) }
+    }
+
     /// The name of the variable that a function has closed over as its `i`th.
     ///
     /// # Safety
@@ -179,6 +197,17 @@ impl Python {
         let items = tuple_items(self.minor);
         // SAFETY: the caller's promise, and the tuple has more than `i` entries.
         unsafe { (is_address(tuple) && i < read(tuple + SIZE)).then(|| read(tuple + items + 8 * i)) }
+    }
+
+    /// The variables that a function has closed over: which one, its cell, and its value, where it has one.
+    ///
+    /// # Safety
+    /// `closure` must be null or a tuple that is alive; with the GIL held.
+    pub(super) unsafe fn closed_over(&self, closure: u64) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        // SAFETY: the caller's promise; what a tuple has is alive.
+        let cells = (0..).map_while(move |i| Some((i, unsafe { self.entry(closure, i)? })));
+        // SAFETY: as above.
+        cells.filter_map(|(i, cell)| Some((i, cell, unsafe { self.in_cell(cell)? })))
     }
 
     /// Where a class stands: a scope of no variable yet.

@@ -106,16 +106,10 @@ impl Climb {
         // SAFETY: the caller's promise; a function has these parts.
         unsafe {
             let code = w.python.code_of(function);
-            let said = w.python.text(read(function + at.name));
-            if read(function + at.closure) == child {
+            let said = w.python.said_of(function);
+            if w.python.closure_of(function) == child {
                 for (i, object) in self.inside_cells(w, child) {
-                    let variable = w.python.free_variable(code, i).unwrap_or_default();
-                    let text = match variable.as_str() {
-                        "" => format!("a closure of {said}"),
-                        name => format!("{name}, a closure of {said}"),
-                    };
-                    let scope = w.python.scope_in_code(code, variable);
-                    self.name(w, types, Place { rank: Rank::Closure, text, scope, owner: function }, object);
+                    self.name(w, types, Place::closed_over(w, function, i), object);
                 }
                 return;
             }
@@ -253,15 +247,9 @@ impl Climb {
     /// # Safety
     /// The closure is a tuple that is alive; with the GIL held.
     unsafe fn inside_cells(&self, w: &World, closure: u64) -> Vec<(u64, u64)> {
-        // SAFETY: the caller's promise; what a tuple has is alive, and so is what a cell has.
-        unsafe {
-            let cells = (0..).map_while(|i| Some((i, w.python.entry(closure, i)?)));
-            cells
-                .filter_map(|(i, cell)| Some((i, cell, w.python.in_cell(cell)?)))
-                .filter(|(_, cell, object)| self.was_below(*cell, *object))
-                .map(|(i, _, object)| (i, object))
-                .collect()
-        }
+        // SAFETY: the caller's promise.
+        let all = unsafe { w.python.closed_over(closure) };
+        all.filter(|(_, cell, object)| self.was_below(*cell, *object)).map(|(i, _, o)| (i, o)).collect()
     }
 
     /// Gives an object a name.

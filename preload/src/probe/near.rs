@@ -42,6 +42,8 @@ pub(super) enum Way {
     OfClass(u64, u64),
     /// A context variable.
     Context(u64),
+    /// A function, and which of the variables that it has closed over.
+    Closure(u64, u64),
 }
 
 /// What has a name: a tensor itself, or the container that it is an entry of, and the way there. Is that a list or a large container, or below
@@ -112,7 +114,7 @@ pub(super) struct Search<'a, 'p> {
     pub(super) depth: u32,
     /// What is to be looked at still, and after it.
     pub(super) level: Vec<Step>,
-    next: Vec<Step>,
+    pub(super) next: Vec<Step>,
     seen: HashSet<u64>,
     tensors: Vec<Tensor>,
     pub(super) holders: Vec<Holder>,
@@ -263,7 +265,10 @@ impl Search<'_, '_> {
                 Class::Instance | Class::Other if read(type_of(object) + TYPE_FLAGS) & EXCEPTION != 0 => {
                     self.exception(step, kind);
                 }
-                _ if self.is_callable(kind, object) => self.callable(step, kind),
+                _ if self.is_callable(kind, object) => {
+                    self.callable(step, kind);
+                    self.closure(step, kind);
+                }
                 // What Python's library wraps is called as whoever has it.
                 Class::Instance if w.python.module_of_class(type_of(object)).is_some_and(is_wrapping) => {
                     let chain = chain.or(Some((object, way)));
@@ -461,6 +466,7 @@ impl Way {
             match *self {
                 Way::Local(v) => Place::variable(w, Rank::Local, v, 0),
                 Way::Context(variable) => contexts::place(w, variable, 0),
+                Way::Closure(function, i) => Place::closed_over(w, function, i),
                 Way::Attribute(owner, name) => Place::attribute(w, types, owner, w.python.text(name)),
                 Way::OfClass(class, name) => Place::of_class(w, types, class, w.python.text(name)),
                 Way::Global(dict, name) => {

@@ -30,15 +30,16 @@ struct Walked {
     top: Top,
     mask: u64,
     walk: graph::Walk,
+    /// The nodes of other names that it leads to.
+    inner: HashSet<u64>,
+    is_outdated: bool,
 }
 
 impl Walked {
     /// Whether the other's graph is a part of this one's, and keeps most of what this one does.
     fn is_above(&self, other: &Walked) -> bool {
         let both = (self.mask & other.mask).count_ones();
-        other.top.node != self.top.node
-            && self.walk.reaches(other.top.node)
-            && both * 4 >= self.mask.count_ones() * 3
+        self.inner.contains(&other.top.node) && both * 4 >= self.mask.count_ones() * 3
     }
 }
 
@@ -70,9 +71,9 @@ pub(super) unsafe fn search(
         let inner = walked.iter().zip(&outer).map(is_inner).fold(0, |all, mask| all | mask);
         let mut all: Vec<(bool, Walked)> = outer.drain(..).zip(walked).collect();
         all.sort_by_key(|(is_outer, _)| *is_outer);
-        for (is_outer, Walked { top, mask, walk }) in all {
+        for (is_outer, Walked { top, mask, is_outdated, .. }) in all {
             // A backward may be still to come where autograd would go back through all of it.
-            let is_awaited = !walk.is_outdated;
+            let is_awaited = !is_outdated;
             let mask = if is_outer { mask & inner } else { mask };
             for NameOf { object, way, is_listed } in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);
@@ -117,9 +118,12 @@ unsafe fn in_blocks(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>
     }
 }
 
-/// Walks the graphs until all that is wanted is accounted for, and the others where there is time, to tell which of them is the inner one.
+/// Walks the graphs until all that is wanted is accounted for, and the others where there is time, to tell which of them is the inner one. A walk
+/// ends where the graph of another name begins, so that what they share is walked once.
 fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) -> (Vec<Walked>, bool) {
     let (mut walked, mut all, pages) = (Vec::new(), 0, Pages::default());
+    let nodes: HashSet<u64> = tops.iter().filter(|t| !t.is_listed).map(|t| t.node).collect();
+    let mut is_whole = true;
     for top in tops {
         let is_enough = wanted.values().all(|mask| mask & !all == 0);
         // Which of them is the inner one is not worth a longer pause.
@@ -129,22 +133,46 @@ fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) 
         }
         let is_listed = top.is_listed;
         let keys: HashSet<u64> = wanted.keys().copied().collect();
-        let mut walk = graph::Walk::new(vec![(top.tensor, top.node)], keys);
+        let mut walk = graph::Walk::new(vec![(top.tensor, top.node)], keys).ending_at(nodes.clone());
         let mut is_done = walk.go_on(w, &pages, &Budget::new());
         while !is_done && !is_late() {
             is_done = walk.go_on(w, &pages, &Budget::new());
         }
         let mask =
             walk.found.iter().filter_map(|kept| wanted.get(&kept.what)).fold(0, |all, mask| all | mask);
-        if mask != 0 {
-            all |= mask;
-            walked.push(Walked { top, mask, walk });
-        }
+        all |= mask;
+        let is_outdated = walk.is_outdated;
+        walked.push(Walked { top, mask, walk, inner: HashSet::new(), is_outdated });
         if !is_done {
-            return (walked, is_enough || is_listed);
+            is_whole = is_enough || is_listed;
+            break;
         }
     }
-    (walked, true)
+    lead_on(&mut walked);
+    walked.retain(|w| w.mask != 0);
+    (walked, is_whole)
+}
+
+/// What is kept by way of the graphs of other names that a walk has ended at, and by way of those that these end at.
+fn lead_on(walked: &mut [Walked]) {
+    let ends = |from: &Walked| -> Vec<usize> {
+        let is_inner = |o: &&Walked| o.top.node != from.top.node && from.walk.reaches(o.top.node);
+        (0..).zip(walked.iter()).filter(|(_, o)| is_inner(o)).map(|(i, _)| i).collect()
+    };
+    let ends: Vec<Vec<usize>> = walked.iter().map(ends).collect();
+    let own: Vec<(u64, u64, bool)> = walked.iter().map(|w| (w.top.node, w.mask, w.is_outdated)).collect();
+    for (from, walked) in walked.iter_mut().enumerate() {
+        let (mut left, mut met) = (vec![from], HashSet::new());
+        while let Some(at) = left.pop() {
+            let inner = ends.get(at).into_iter().flatten().copied().filter(|i| met.insert(*i));
+            left.extend(inner);
+        }
+        for (node, mask, is_outdated) in met.iter().filter_map(|i| own.get(*i)) {
+            walked.inner.insert(*node);
+            walked.mask |= mask;
+            walked.is_outdated |= is_outdated;
+        }
+    }
 }
 
 /// Keeps those names of which the ones called the same have many of a group's samples: one that has the graph of a step or two is no holder of

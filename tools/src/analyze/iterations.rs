@@ -50,8 +50,8 @@ pub(super) fn tells_more(by_iterations: &Judged, before: &Judged, has_few_around
     }
 }
 
-/// A job that runs and is about to end, as its iterations show it; `None` where it is judged by steps, or was long enough to be judged by seconds.
-pub(crate) fn about_to_end(so_far: &Analysis, path: &Path) -> Option<Analysis> {
+/// A job that runs, as its iterations show it so far; `None` where it is judged by steps, or was long enough to be judged by seconds.
+pub(crate) fn by_iterations(so_far: &Analysis, path: &Path) -> Option<Analysis> {
     if !is_short(&judge(&so_far.replay, &so_far.detector), &so_far.replay) {
         return None;
     }

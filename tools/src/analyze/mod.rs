@@ -25,7 +25,7 @@ pub(crate) use conclude::{Conclusion, conclude};
 pub(crate) use feed::Feed;
 pub(crate) use gate::{Decision, Gate};
 pub(crate) use given::Given;
-pub(crate) use iterations::about_to_end;
+pub(crate) use iterations::by_iterations;
 pub(crate) use judge::{judge, judge_at_step, judge_only};
 pub(crate) use judged::Judged;
 pub(crate) use moment::{Moment, Place};
