@@ -123,7 +123,8 @@ impl HeldBy {
         let holder = |v: &Value| {
             let blocks = v["blocks"].as_u64().unwrap_or(0);
             let name = text(&v["name"])?;
-            let bound = text(&v["bound"]["kind"]).zip(v["bound"]["entries"].as_u64());
+            let is_open = counted_of(counts, &name).is_some_and(|c| c["open"] == true);
+            let bound = text(&v["bound"]["kind"]).zip(v["bound"]["entries"].as_u64()).filter(|_| !is_open);
             Some(Holder {
                 counts: counted(counts, &name, step_at),
                 name,
@@ -156,9 +157,14 @@ impl HeldBy {
     }
 }
 
+/// What the looks at a name say.
+fn counted_of<'a>(counts: &'a Value, name: &str) -> Option<&'a Value> {
+    counts.as_array().into_iter().flatten().find(|c| c["name"] == name)
+}
+
 /// What was counted of a name.
 fn counted(counts: &Value, name: &str, step_at: &dyn Fn(u64) -> Option<u32>) -> Vec<Count> {
-    let mine = counts.as_array().into_iter().flatten().find(|c| c["name"] == name);
+    let mine = counted_of(counts, name);
     let one = |c: &Value| {
         let taken = c[0].as_u64()?;
         Some(Count { taken, step: step_at(taken), entries: c[1].as_u64()? })

@@ -15,6 +15,14 @@ pub(super) struct Bound {
     pub(super) what: &'static str,
     /// How many entries at most.
     pub(super) most: u64,
+    /// It is that of all the deques of a container, which may get more of them.
+    pub(super) is_of_parts: bool,
+}
+
+impl Bound {
+    fn new(what: &'static str, most: u64) -> Bound {
+        Bound { what, most, is_of_parts: false }
+    }
 }
 
 /// What `functools.lru_cache` has made.
@@ -175,7 +183,19 @@ impl Python {
     /// As [`Python::bound`].
     pub(super) unsafe fn counted(&self, object: u64, class: Class) -> Option<u64> {
         // SAFETY: the caller's promise.
-        unsafe { self.in_deques(object, class).map(|(n, _)| n).or_else(|| self.entries(object, class)) }
+        unsafe { self.counted_with_most(object, class) }.map(|(n, _)| n)
+    }
+
+    /// The same, and how many at most, where it consists of deques that end.
+    ///
+    /// # Safety
+    /// As [`Python::bound`].
+    pub(super) unsafe fn counted_with_most(&self, object: u64, class: Class) -> Option<(u64, Option<u64>)> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let parts = self.in_deques(object, class).map(|(n, most)| (n, Some(most)));
+            parts.or_else(|| Some((self.entries(object, class)?, None)))
+        }
     }
 
     /// Where an object ends by itself, or by the attribute of the instance that has it.
@@ -188,13 +208,13 @@ impl Python {
             if class == Class::Deque
                 && let Ok(most) = u64::try_from(read(object + MAXLEN) as i64)
             {
-                return Some(Bound { what: "maxlen", most });
+                return Some(Bound::new("maxlen", most));
             }
             if let Some((_, most)) = self.in_deques(object, class) {
-                return Some(Bound { what: "maxlen", most });
+                return Some(Bound { is_of_parts: true, ..Bound::new("maxlen", most) });
             }
             if let Some(cached) = self.cached(object) {
-                return cached.most.map(|most| Bound { what: "maxsize", most });
+                return cached.most.map(|most| Bound::new("maxsize", most));
             }
             let of_itself = self.maxsize(object, class);
             of_itself.or_else(|| if owner != 0 { self.maxsize(owner, Class::Instance) } else { None })
@@ -222,7 +242,7 @@ impl Python {
                 most.is_none()
             });
         }
-        most.filter(|n| *n > 0).map(|most| Bound { what: "maxsize", most })
+        most.filter(|n| *n > 0).map(|most| Bound::new("maxsize", most))
     }
 
     /// A number of one digit of Python's (30 bits), where it is one and is not negative.

@@ -33,6 +33,34 @@ struct Counted {
     named: Named,
     /// Nanoseconds since the recording began, and how many things were in it.
     counts: Vec<(u64, u64)>,
+    /// Of a container of deques that end.
+    parts: Option<Parts>,
+}
+
+/// How many entries the deques of a container take: its bound, unless more of them come.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    most: u64,
+    /// Nanoseconds since the recording began: of the first look, of the first one with so many, and of the last one.
+    first: u64,
+    since: u64,
+    last: u64,
+}
+
+impl Parts {
+    fn new(most: u64, now: u64) -> Parts {
+        Parts { most, first: now, since: now, last: now }
+    }
+
+    fn note(&mut self, most: u64, now: u64) {
+        let since = if most == self.most { self.since } else { now };
+        *self = Parts { most, since, last: now, ..*self };
+    }
+
+    /// No more have come for as long as they came for.
+    fn is_bound(&self) -> bool {
+        self.last - self.since >= (self.since - self.first).max(FIRST / 2)
+    }
 }
 
 impl Looks {
@@ -63,18 +91,20 @@ impl Looks {
             // SAFETY: the caller's promise, and the collector is not at work; what a name has is alive.
             let count = unsafe {
                 let object = current(&self.world, &mut types, &h.named);
-                object.and_then(|o| self.world.python.counted(o, types.of(o).class))
+                object.and_then(|o| self.world.python.counted_with_most(o, types.of(o).class))
             };
-            if let Some(count) = count {
+            if let Some((count, most)) = count {
                 h.note(since, count);
+                h.parts.iter_mut().zip(most).for_each(|(parts, most)| parts.note(most, since));
             }
         }
     }
 
-    /// What was counted: for each name moments and counts, in their order.
+    /// What was counted: for each name moments and counts, in their order; `open`: more deques may come, so that those that there are set no limit.
     pub(super) fn to_json(&self) -> Value {
+        let open = |h: &Counted| h.parts.is_some_and(|p| !p.is_bound());
         let all = self.holders.iter();
-        all.map(|h| json!({ "name": h.named.place, "counts": h.counts })).collect()
+        all.map(|h| json!({ "name": h.named.place, "counts": h.counts, "open": open(h) })).collect()
     }
 }
 
@@ -90,13 +120,19 @@ fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
                 // dictionary's.
                 if known.named.owner != named.owner && named.rank != Rank::Global {
                     known.counts.clear();
+                    known.parts = None;
                 }
                 known.named = named;
             }
             None if at == HOLDERS => break,
-            None => all.push(Counted { named, counts: Vec::new() }),
+            None => all.push(Counted { named, counts: Vec::new(), parts: None }),
         }
-        all.get_mut(at).into_iter().for_each(|h| h.note(since, entries));
+        for h in all.get_mut(at) {
+            h.note(since, entries);
+            if let Some(bound) = h.named.bound.filter(|b| b.is_of_parts) {
+                h.parts.get_or_insert(Parts::new(bound.most, since)).note(bound.most, since);
+            }
+        }
     }
     all
 }
@@ -184,11 +220,27 @@ mod tests {
 
     #[test]
     fn the_first_the_last_and_every_fall_are_kept() {
-        let mut c = Counted { named: super::super::named::tests::named("x", 1, true, 1), counts: Vec::new() };
+        let mut c = Counted {
+            named: super::super::named::tests::named("x", 1, true, 1),
+            counts: Vec::new(),
+            parts: None,
+        };
         (0..40).for_each(|i| c.note(i, i));
         assert_eq!((c.counts[0], c.counts.len(), c.counts[COUNTS - 1]), ((0, 0), COUNTS, (39, 39)));
         c.note(40, 3);
         c.note(41, 4);
         assert_eq!(c.counts[COUNTS - 1..], [(39, 39), (41, 4)]);
+    }
+
+    #[test]
+    fn deques_are_a_bound_once_no_more_of_them_come() {
+        let looks = |all: &[(u64, u64)]| {
+            let mut parts = Parts::new(all[0].1, all[0].0);
+            all.iter().for_each(|(now, most)| parts.note(*most, *now));
+            parts.is_bound()
+        };
+        assert!(!looks(&[(0, 40)]) && looks(&[(0, 40), (FIRST, 40)]));
+        assert!(!looks(&[(0, 40), (FIRST, 80), (3 * FIRST, 160)]), "one for each request");
+        assert!(looks(&[(0, 40), (FIRST, 80), (3 * FIRST, 80)]), "one for each class");
     }
 }
