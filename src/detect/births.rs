@@ -45,13 +45,13 @@ impl Kept {
     }
 
     /// Whether births die away, as of mark `until`.
-    pub(super) fn fades(&self, t: &Track, until: u32, limits: Limits) -> bool {
+    fn fades(&self, t: &Track, until: u32, limits: Limits) -> bool {
         self.trend <= limits.0 && are_few(t.births.list(), self.first, until, limits)
     }
 
     /// Whether they came back after the longest time without any: they come at no less than a part of the pace before it, and have not died away
     /// since.
-    pub(super) fn came_back(&self, t: &Track, until: u32, limits: Limits) -> bool {
+    fn came_back(&self, t: &Track, until: u32, limits: Limits) -> bool {
         let all = t.births.list();
         let ours: Vec<&Birth> = all.iter().filter(|b| b.first >= self.first && b.last <= until).collect();
         let silence = |i: &usize| Some(ours.get(*i)?.first - ours.get(i.checked_sub(1)?)?.last);
@@ -63,7 +63,14 @@ impl Kept {
         };
         let (then, now) = (pace(before, end.last - self.first), pace(since, until - back.first));
         let fades = |k: Kept| k.fades(t, until, limits);
-        now >= then * limits.1 && !count(all, back.first, until, BIRTHS).is_some_and(fades)
+        // One may be the last of what dies away.
+        let is_one = since.iter().map(|b| b.marks).sum::<u32>() < BESIDES;
+        !is_one && now >= then * limits.1 && !count(all, back.first, until, BIRTHS).is_some_and(fades)
+    }
+
+    /// They die away, and did not come back from the longest time without any.
+    pub(super) fn dies_away(&self, t: &Track, until: u32, limits: Limits) -> bool {
+        self.fades(t, until, limits) && !self.came_back(t, until, limits)
     }
 
     /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.

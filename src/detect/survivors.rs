@@ -176,10 +176,12 @@ impl Watch {
         let least =
             if self.stopped > 0 { self.reached.saturating_add(1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
         let news = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least);
-        let again = self.again(t, mark.saturating_sub(age));
+        let until = mark.saturating_sub(age);
+        let again = self.again(t, until);
         let list = t.births.list();
         let since = || list.iter().filter(|b| b.first > self.stopped).map(|b| b.marks).sum::<u32>();
-        let goes_on = |k: &Kept| comes_in_bursts(list, k) || since() >= AGAIN;
+        let goes_on =
+            |k: &Kept| comes_in_bursts(list, k) || since() >= AGAIN && !k.dies_away(t, until, FADED);
         let again = again.filter(goes_on);
         let Some(kept) = again.or(news) else { return };
         let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
@@ -247,9 +249,8 @@ impl Watch {
             // Where the number of survivors has just risen, other blocks of the line may have become fewer.
             || mark.saturating_sub(n.record.1) > kept.gap && is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
-        let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
         let is_quiet = || mark.saturating_sub(n.record.1) > pauses(&kept, BRIEF_EBB).max(pause);
-        if is_over || is_quiet() && fades() {
+        if is_over || is_quiet() && kept.dies_away(t, until, FADED) {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });

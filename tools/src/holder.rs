@@ -30,7 +30,9 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
         match held {
             HeldBy::Found(mut holders) => {
                 holders.iter_mut().for_each(|h| h.counted_by = replay.step_source());
-                HeldBy::Found(growing_first(holders, &|step| blocks_at(finding, step)))
+                // What is made anew grows in an entry: their number says nothing.
+                let blocks_at = |step| blocks_at(finding, step).filter(|_| !finding.is_remade());
+                HeldBy::Found(growing_first(holders, &blocks_at))
             }
             held => held,
         }
