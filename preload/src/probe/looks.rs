@@ -127,7 +127,7 @@ fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
             None if at == HOLDERS => break,
             None => all.push(Counted { named, counts: Vec::new(), parts: None }),
         }
-        for h in all.get_mut(at) {
+        if let Some(h) = all.get_mut(at) {
             h.note(since, entries);
             if let Some(bound) = h.named.bound.filter(|b| b.is_of_parts) {
                 h.parts.get_or_insert(Parts::new(bound.most, since)).note(bound.most, since);
