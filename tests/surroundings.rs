@@ -267,6 +267,26 @@ fn programs_of_another_c_library_and_without_one() {
     }
 }
 
+/// Ours needs none: it would have loaded the machine's before the job's.
+#[test]
+fn a_library_that_brings_a_newer_libgcc_along() {
+    let folder = Folder::new("newer");
+    let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    std::fs::write(at("versions"), "GCC_99.0 { newer_than_the_machine; };").expect("an own file");
+    let versions = format!("-Wl,--version-script={}", at("versions"));
+    let shared = ["-shared", "-fPIC"];
+    let libgcc = [&shared[..], &["-DLIBGCC", "-Wl,-soname,libgcc_s.so.1", &versions]].concat();
+    let libgcc = compiled(&folder, "newer.c", "libgcc_s.so.1", &libgcc).to_string_lossy().into_owned();
+    let user = [&shared[..], &["-DUSER", &libgcc, "-Wl,-rpath,$ORIGIN"]].concat();
+    compiled(&folder, "newer.c", "libuser.so", &user);
+    let job = compiled(&folder, "newer.c", "newer", &["-ldl"]).to_string_lossy().into_owned();
+    let (alone, _) = words(&folder, &[&job, &at("libuser.so")], &[]);
+    assert_eq!((alone.0, &*alone.1), (Some(0), "7\n"), "{alone:?}");
+    let command = command().to_string_lossy().into_owned();
+    let (under, ours) = words(&folder, &[&command, "run", "-o", "rec", "--", &job, &at("libuser.so")], &[]);
+    assert_eq!(under, alone, "{ours}");
+}
+
 /// 72 processes with 64 MB between them, as eight ranks with their DataLoaders in a container have.
 #[test]
 fn eight_ranks_with_workers_and_little_shared_memory() {

@@ -77,6 +77,8 @@ fn make() -> Result<(), String> {
     for remark in &config.remarks {
         say!("{remark}");
     }
+    #[cfg(strandline_floor)]
+    crate::platform::unwinder::find();
     hooks::resolve_all();
     hooks::refresh_runtimes();
     tracker::set_report_code(hooks::memory_report_address());

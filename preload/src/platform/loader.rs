@@ -150,16 +150,31 @@ pub(super) fn of_loader(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 /// Opens a library that is loaded already, or the program itself, once more, which runs nothing of it; null where it is not loaded.
 #[cold]
 pub(crate) fn open(library: Option<&CStr>) -> *mut c_void {
+    // SAFETY: with RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
+    unsafe { open_with(library, libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+}
+
+/// Loads a library of the machine's, whose initialisers do nothing to the job; null where there is none.
+#[cfg(strandline_floor)]
+#[cold]
+pub(crate) fn load(library: &CStr) -> *mut c_void {
+    // SAFETY: the caller's choice, which is `libgcc_s`.
+    unsafe { open_with(Some(library), libc::RTLD_LAZY) }
+}
+
+/// # Safety
+/// The library's initialisers may run, unless the flags keep them from it.
+#[cold]
+unsafe fn open_with(library: Option<&CStr>, flags: c_int) -> *mut c_void {
     let p = of_loader(&DLOPEN, c"dlopen");
     if p.is_null() {
         return p;
     }
     let name = library.map_or(core::ptr::null(), CStr::as_ptr);
-    // SAFETY: what the loader has by this name and version is its `dlopen`, of this type; the name is a C string or none, and with
-    // RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
+    // SAFETY: what the loader has by this name and version is its `dlopen`, of this type; the name is a C string or none; the rest is the
+    // caller's promise.
     unsafe {
-        let handle =
-            core::mem::transmute::<*mut c_void, Dlopen>(p)(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        let handle = core::mem::transmute::<*mut c_void, Dlopen>(p)(name, flags);
         if handle.is_null() {
             // The job is not to find our failure.
             libc::dlerror();

@@ -21,3 +21,5 @@ pub(crate) mod runtimes;
 pub(crate) mod say;
 pub(crate) mod tid;
 pub(crate) mod tls;
+#[cfg(any(strandline_floor, test))]
+pub(crate) mod unwinder;
