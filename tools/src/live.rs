@@ -56,13 +56,18 @@ struct Iterations {
     is_last: bool,
 }
 
-/// Nanoseconds from the first event to the first look; to each later one it is twice as long.
-const FIRST_LOOK: u64 = 1_000_000_000;
+/// Nanoseconds from the first event to the first look; to each later one it is twice as long. The first forward of a training is mostly over by then.
+const FIRST_LOOK: u64 = 2_000_000_000;
 
 impl Iterations {
     /// Looks, where it is time to.
     fn look(&mut self, so_far: &Analysis, path: &Path, is_ending: bool) {
         let replay = &so_far.replay;
+        // A training is judged by its steps, from its first backward on.
+        if replay.step_source().is_training() {
+            self.analysis = None;
+            return;
+        }
         if self.is_last || replay.events() == 0 {
             return;
         }
@@ -183,7 +188,9 @@ impl Followed {
         let State { analysis, path, iterations, .. } = &mut self.state;
         iterations.look(analysis, path, is_ending);
         let live = self.live();
-        self.state.iterations.analysis.as_ref().map_or(live, |a| live.by(a))
+        // What steps show, or seconds after all, is surer.
+        let is_known = live.findings.iter().any(Finding::grows);
+        self.state.iterations.analysis.as_ref().filter(|_| !is_known).map_or(live, |a| live.by(a))
     }
 
     /// As of now.

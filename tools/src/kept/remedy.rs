@@ -20,8 +20,16 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
             ["loss", "cost", "nll", "perplexity"].iter().any(|w| text.contains(w)) && !text.ends_with("fn")
         }
         "call" => {
-            ["mean", "sum", "backward", "cross_entropy", "mse_loss", "criterion", "loss_fn", "nll_loss"]
-                .contains(&called(source, n))
+            let arguments = part(n, "arguments").map(children).unwrap_or_default();
+            let of_torch = source.field(n, "function").starts_with("torch.");
+            // Along a dimension, or of each sample, there are many.
+            match called(source, n) {
+                "mean" | "sum" => arguments.len() == usize::from(of_torch),
+                "backward" | "cross_entropy" | "mse_loss" | "criterion" | "loss_fn" | "nll_loss" => {
+                    !arguments.iter().any(|a| source.field(*a, "name") == "reduction")
+                }
+                _ => false,
+            }
         }
         _ => false,
     };
@@ -183,7 +191,7 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
         return Some(format!(
-            "line {line} removes entries, {text}: check that it runs often enough, and lower the limit that it keeps"
+            "line {line} removes entries, {text}: check that it runs often enough, and leaves few enough"
         ));
     }
     let name = source.text(container);
