@@ -154,16 +154,19 @@ pub(crate) fn open(library: Option<&CStr>) -> *mut c_void {
     unsafe { open_with(library, libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
-/// Loads a library of the machine's, whose initialisers do nothing to the job; null where there is none.
+/// Loads a library of the machine's; null where there is none.
+///
+/// # Safety
+/// Its initialisers do nothing to the job.
 #[cfg(strandline_floor)]
 #[cold]
-pub(crate) fn load(library: &CStr) -> *mut c_void {
-    // SAFETY: the caller's choice, which is `libgcc_s`.
+pub(crate) unsafe fn load(library: &CStr) -> *mut c_void {
+    // SAFETY: the caller's promise.
     unsafe { open_with(Some(library), libc::RTLD_LAZY) }
 }
 
 /// # Safety
-/// The library's initialisers may run, unless the flags keep them from it.
+/// The library's initialisers, which run unless the flags keep them from it, do nothing to the job.
 #[cold]
 unsafe fn open_with(library: Option<&CStr>, flags: c_int) -> *mut c_void {
     let p = of_loader(&DLOPEN, c"dlopen");
