@@ -316,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_an_entry_for_each_row_is_no_number() {
+        let remedy = |value: &str| {
+            is(
+                &format!("rows.append({value})\n"),
+                &GRAPH(global("rows", "list")),
+                1,
+                &format!("rows.append({value})"),
+            )
+        };
+        assert!(remedy("net(x).sum(-1)").contains("net(x).sum(-1).detach()"));
+        assert!(remedy("net(x).sum()").contains("net(x).sum().item()"));
+    }
+
+    #[test]
     fn only_a_training_with_epochs_is_told_of_them() {
         let remedy = |range: &str, trains| {
             let source = format!("for {range}:\n    kept.append(net(x))\n");
