@@ -1,4 +1,4 @@
-// A program that opens a library (argv[1]), which brings a newer libgcc_s.so.1 along than the machine has, as conda's do. -DLIBGCC: that; -DUSER: the library.
+// A program that opens a library (argv[1]), which brings a newer libgcc_s.so.1 along than the machine has, as conda environments can. -DLIBGCC: that; -DUSER: the library.
 int newer_than_the_machine(void);
 #if defined LIBGCC
 int newer_than_the_machine(void) { return 7; }

@@ -1,7 +1,7 @@
 //! The functions that unwind the stack, found when the first of them is needed.
 //!
 //! The standard library calls them, and has `libgcc_s.so.1` as needed for that. A library that is preloaded with it would load the machine's own before the
-//! job's: a library that brings a newer one along, as conda's do, could not be loaded any more. So these names are defined here, hidden in this library, and
+//! job's: a library that brings a newer one along, as conda environments can, could not be loaded any more. So these names are defined here, hidden in this library, and
 //! jump to those of the `libgcc_s` that the process has by then. As in `glibc_compat`, this works where the whole library is one object. The law test reads
 //! the result.
 

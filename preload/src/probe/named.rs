@@ -143,7 +143,7 @@ impl Place {
         unsafe {
             let code = w.python.code_of(function);
             let variable = w.python.free_variable(code, i).unwrap_or_default();
-            let said = w.python.said_of(function);
+            let said = w.python.qualname_of(function);
             let text = match variable.as_str() {
                 "" => format!("a closure of {said}"),
                 name => format!("{name}, a closure of {said}"),

@@ -121,11 +121,11 @@ impl Python {
         unsafe { read(function + if self.minor >= 10 { 48 } else { 16 }) }
     }
 
-    /// What a function is called, with whatever it stands in.
+    /// A function's qualified name (`__qualname__`).
     ///
     /// # Safety
     /// `function` must be a function that is alive.
-    pub(super) unsafe fn said_of(&self, function: u64) -> String {
+    pub(super) unsafe fn qualname_of(&self, function: u64) -> String {
         // SAFETY: the caller's promise; a function has its name.
         unsafe { self.text(read(function + in_function(self.minor).name)) }
     }

@@ -106,7 +106,7 @@ impl Climb {
         // SAFETY: the caller's promise; a function has these parts.
         unsafe {
             let code = w.python.code_of(function);
-            let said = w.python.said_of(function);
+            let said = w.python.qualname_of(function);
             if w.python.closure_of(function) == child {
                 for (i, object) in self.inside_cells(w, child) {
                     self.name(w, types, Place::closed_over(w, function, i), object);
