@@ -35,16 +35,19 @@ fn text<'a>(t: &'a Tree, v: Value, key: &str) -> &'a str {
     t.get(v, key).and_then(|s| t.text(s)).unwrap_or_default()
 }
 
-/// Waits for a file of the job's; the job's end is not waited for in vain.
+/// Waits for a file of the job's; the job's end is not waited for in vain. `said`: what it writes to stderr.
 #[track_caller]
-fn wait_for(path: &Path, job: &mut std::process::Child) -> String {
+fn wait_for(path: &Path, job: &mut std::process::Child, said: &Path) -> String {
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         if let Ok(text) = std::fs::read_to_string(path) {
             return text;
         }
         let ended = job.try_wait().expect("the job can be asked");
-        assert!(ended.is_none() && Instant::now() < until, "{} never came: {ended:?}", path.display());
+        if ended.is_some() || Instant::now() > until {
+            let said = std::fs::read_to_string(said).unwrap_or_default();
+            panic!("{} never came: {ended:?}\n{said}", path.display());
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -52,6 +55,7 @@ fn wait_for(path: &Path, job: &mut std::process::Child) -> String {
 #[test]
 fn a_running_job_is_shown_from_outside() {
     let folder = Folder::new("live");
+    let said = folder.join("said");
     let mut command = Command::new(support::command());
     command
         .args(["run", "-o"])
@@ -64,9 +68,9 @@ fn a_running_job_is_shown_from_outside() {
         .env("STRANDLINE_CACHE", support::cache())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stderr(std::fs::File::create(&said).expect("a file"));
     let mut job = command.spawn().expect("the command starts");
-    let pid = wait_for(&folder.join("pid"), &mut job);
+    let pid = wait_for(&folder.join("pid"), &mut job, &said);
     // What it asked for, of the moment when it asked.
     assert_eq!(in_use(&folder.join("run/asked.pickle")), [3, 3, 3, 3, 5]);
     let now = folder.join("now.pickle");
@@ -76,7 +80,7 @@ fn a_running_job_is_shown_from_outside() {
     assert_eq!(in_use(&now), [3, 3, 3, 3, 7, 7]);
     std::fs::write(folder.join("go"), "").expect("a file");
     let ended = job.wait_with_output().expect("the command ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let said = std::fs::read_to_string(&said).expect("what it said");
     assert!(ended.status.success(), "{said}");
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "done\n", "the job's own output, and nothing else");
     assert!(said.contains("asked.pickle, ") && said.contains("requested by the job"), "{said}");

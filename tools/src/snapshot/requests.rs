@@ -16,12 +16,14 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use strandline::event::printable;
 use strandline::reader::{FactsFollower, Reader};
 use strandline::report::plural;
 
 const INTERVAL: Duration = Duration::from_millis(250);
+/// How long a snapshot that cannot be made is tried again: of a process that has just begun to record, the latest events cannot be read yet.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Fulfils what is asked for in the recordings of a folder; when what it returns is dropped, what is still open, and ends. `quiet`: only
 /// what goes wrong is said.
@@ -36,8 +38,8 @@ pub(crate) fn fulfil(
 }
 
 fn work(folder: &Path, which: Which, quiet: bool, suppressions: &Suppressions, stopped: &Receiver<()>) {
-    // With each: the last request that was fulfilled. Facts are said again now and then. `None`: nobody's business here.
-    let mut known: HashMap<PathBuf, Option<(FactsFollower, u64)>> = HashMap::new();
+    // `None`: nobody's business here.
+    let mut known: HashMap<PathBuf, Option<Asking>> = HashMap::new();
     loop {
         let ended = !matches!(stopped.recv_timeout(INTERVAL), Err(RecvTimeoutError::Timeout));
         for path in recording::list(folder) {
@@ -47,21 +49,46 @@ fn work(folder: &Path, which: Which, quiet: bool, suppressions: &Suppressions, s
                 let is_alive = || Target::recorded(&reader.summary().who).is_alive();
                 // What another user's job asks for is nobody's business here.
                 let is_meant = recording::is_own(reader.summary()) && (which == Which::All || is_alive());
-                known.insert(path.clone(), is_meant.then(|| (FactsFollower::from_reader(reader), 0)));
+                known.insert(path.clone(), is_meant.then(|| Asking::new(reader)));
             }
-            let Some(Some((follower, last))) = known.get_mut(&path) else { continue };
-            for request in follower.poll().iter().filter_map(Request::of) {
-                if request.number > *last {
-                    *last = request.number;
-                    // Who watches besides `strandline run`, or came late, finds that it is done.
-                    if which == Which::All || !request.is_fulfilled(folder) {
-                        request.fulfil(folder, &path, quiet, suppressions);
-                    }
+            let Some(Some(asking)) = known.get_mut(&path) else { continue };
+            asking.poll();
+            asking.open.retain(|(request, since)| {
+                // Who watches besides `strandline run`, or came late, finds that it is done.
+                if which == Which::Running && request.is_fulfilled(folder) {
+                    return false;
                 }
-            }
+                let is_last = ended || since.elapsed() >= PATIENCE;
+                !request.fulfil(folder, &path, quiet, suppressions, is_last)
+            });
         }
         if ended {
             return;
+        }
+    }
+}
+
+/// A recording in which snapshots are asked for.
+struct Asking {
+    facts: FactsFollower,
+    /// The number of the last request. Facts are said again now and then.
+    last: u64,
+    /// What is not fulfilled yet, and since when.
+    open: Vec<(Request, Instant)>,
+}
+
+impl Asking {
+    fn new(reader: Reader) -> Asking {
+        Asking { facts: FactsFollower::from_reader(reader), last: 0, open: Vec::new() }
+    }
+
+    /// Takes what was asked for since.
+    fn poll(&mut self) {
+        for request in self.facts.poll().iter().filter_map(Request::of) {
+            if request.number > self.last {
+                self.last = request.number;
+                self.open.push((request, Instant::now()));
+            }
         }
     }
 }
@@ -120,15 +147,24 @@ impl Request {
         written.is_some_and(|t| t.as_millis() >= u128::from(self.asked_ms))
     }
 
-    fn fulfil(&self, folder: &Path, recording: &Path, quiet: bool, suppressions: &Suppressions) {
+    /// Whether nothing is left to do. What cannot be made is said if this `is_last`, and left for the next time if not.
+    fn fulfil(
+        &self,
+        folder: &Path,
+        recording: &Path,
+        quiet: bool,
+        suppressions: &Suppressions,
+        is_last: bool,
+    ) -> bool {
         let place = match self.place(folder) {
             Ok(place) => place,
             Err(e) => {
-                return say::line(format!(
+                say::line(format!(
                     "the snapshot that the job asked for was not written to {}: {e}; snapshots are only written below {}: give a relative path",
                     say::path(&self.path),
                     shown(folder)
                 ));
+                return true;
             }
         };
         let path = if self.path.is_absolute() { self.path.clone() } else { folder.join(&self.path) };
@@ -137,17 +173,19 @@ impl Request {
             output: Some(path),
             ..Options::default()
         };
-        match make(recording, &options, suppressions, |_| place.0.create(&place.1)) {
-            Ok(made) if !quiet => {
-                say::line(format!(
-                    "{}, {}, requested by the job",
-                    shown(&made.path),
-                    plural(made.written.entries, "event")
-                ));
+        let made = make(recording, &options, suppressions, |_| place.0.create(&place.1));
+        match &made {
+            Ok(made) if !quiet => say::line(format!(
+                "{}, {}, requested by the job",
+                shown(&made.path),
+                plural(made.written.entries, "event")
+            )),
+            Err(e) if is_last => {
+                say::line(format!("the snapshot that the job asked for cannot be made: {e}"));
             }
-            Ok(_) => {}
-            Err(e) => say::line(format!("the snapshot that the job asked for cannot be made: {e}")),
+            _ => {}
         }
+        is_last || made.is_ok()
     }
 }
 
@@ -185,6 +223,19 @@ mod tests {
             assert!(asked(bad).place(&home).is_err(), "{bad}");
         }
         assert_eq!(Request::of(&json!({ "ended": "exit" })), None);
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_made_yet_is_left_for_the_next_time() {
+        let home = std::env::temp_dir().join(format!("strandline-not-yet-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let recording = home.join("h-r0.strand");
+        let request = asked("a.pickle");
+        let fulfil = |is_last| request.fulfil(&home, &recording, true, &Suppressions::default(), is_last);
+        assert!(!fulfil(false), "nothing is written of it yet");
+        assert!(fulfil(true), "it was tried long enough");
+        assert!(asked("/etc/passwd").fulfil(&home, &recording, true, &Suppressions::default(), false));
         fs::remove_dir_all(&home).unwrap();
     }
 
