@@ -191,6 +191,9 @@ const FADES: (f64, f64) = (-2.0, -3.0);
 /// Longest gaps between rises without one after which none is expected any more, and marks that are always waited for.
 const PATIENCE: (f64, u32) = (2.5, 8);
 
+/// How often a row of the last few must have been made anew while it grew.
+const RENEWED: u32 = 3;
+
 /// Blocks that a line may have allocated once, beside those that it makes anew: cuBLAS has two workspaces.
 const ONCE: u64 = 3;
 
@@ -199,11 +202,16 @@ fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
     let r = &t.remade;
     let least = if before { FADES.1 } else { FADES.0 };
     let waits = ((PATIENCE.0 * f64::from(r.gap)) as u32).max(PATIENCE.1);
-    // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old. What the line allocated once,
-    // before the first of these rises, is left out, such as workspaces of cuBLAS.
+    // All of it is new at each rise, or was made anew several times since the first (the last few of what gets larger): of many buffers of
+    // which some are replaced by larger ones most are old. What the line allocated once, before the first of these rises, is left out, such as
+    // workspaces of cuBLAS.
     let old = t.births.list().iter().take_while(|b| b.last <= r.first.0);
     let once = total(old.clone().map(|b| b.total.blocks));
-    let is_anew = t.births.list().get(old.count()).is_none_or(|b| b.first >= r.last.0)
+    let is_anew = t
+        .births
+        .list()
+        .get(old.count())
+        .is_none_or(|b| b.first >= r.last.0 - (r.rises / RENEWED).min(r.last.0))
         && once <= r.last.1.blocks.saturating_sub(once).max(ONCE);
     let longer = LONGER.get(r.ends as usize).copied().unwrap_or(LONGER_AT_LAST);
     is_anew
@@ -216,10 +224,12 @@ fn remade(r: &Remade, mark: u32, rises: &mut Vec<(u32, Point)>) -> Growth {
     rises.clear();
     rises.extend(r.samples().map(|(mark, bytes)| (mark, Point { blocks: 0, bytes })));
     let span = f64::from(r.last.0 - r.first.0);
+    let is_full = r.more <= r.first.0 + (r.last.0 - r.first.0) / 2;
     Growth {
         rule: Rule::Remade { rises: r.rises, trend: r.trend(mark) },
         onset: r.first.0 + 1 + GRACE,
-        base: r.first.1,
+        // A row that was filled in the first half of the time has had no more blocks since.
+        base: Point { blocks: if is_full { r.last.1.blocks } else { r.first.1.blocks }, ..r.first.1 },
         now: Point { blocks: r.last.1.blocks, bytes: r.last.1.bytes.saturating_sub(r.first.1.bytes) },
         gap: span / f64::from(r.rises.max(1)),
         rate: rate(rises, mark),

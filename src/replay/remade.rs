@@ -22,6 +22,8 @@ pub struct Remade {
     pub longest: u32,
     /// How many have ended.
     pub ends: u32,
+    /// The last mark at which there were more blocks than before.
+    pub more: u32,
     /// Sum of the marks of the rises, counted from the first mark.
     sum: u64,
     samples: Vec<(u32, u64)>,
@@ -57,6 +59,7 @@ impl Remade {
             self.ends = self.ends.saturating_add(u32::from(self.rises > 0));
         }
         (self.first, self.last, self.rises, self.gap, self.sum) = ((mark, live), (mark, live), 0, 0, 0);
+        self.more = mark;
         self.samples.clear();
     }
 
@@ -64,6 +67,9 @@ impl Remade {
         self.rises = self.rises.saturating_add(1);
         self.gap = self.gap.max(mark.saturating_sub(self.last.0));
         self.sum = self.sum.saturating_add(u64::from(mark.saturating_sub(self.first.0)));
+        if live.blocks > self.last.1.blocks {
+            self.more = mark;
+        }
         self.last = (mark, live);
         if self.samples.len() == SAMPLES {
             self.samples = self.samples.iter().copied().step_by(2).collect();

@@ -48,6 +48,34 @@ fn a_block_that_is_made_anew_and_larger_in_every_step_grows() {
     );
 }
 
+/// `deque(maxlen=8)` of what gets larger.
+#[test]
+fn the_last_few_of_what_gets_larger_grow() {
+    let row = |size: &dyn Fn(u64) -> u64, places: u64, steps: u64| {
+        let mut s = Script::new();
+        for i in 1..=steps {
+            s.alloc(10_000 + i * 100_000, size(i), MAIN, 1);
+            if let Some(gone) = i.checked_sub(places).filter(|i| *i > 0) {
+                s.free(10_000 + gone * 100_000, size(gone), MAIN);
+            }
+            s.idle_step();
+        }
+        of(&s)
+    };
+    let j = row(&|i| i * 64 * KIB, 8, 80);
+    let all = grows(&j);
+    assert_eq!((all.len(), j.outcome()), (1, Outcome::Growing), "{all:?}");
+    assert!(j.first.is_some_and(|(_, step)| step <= 32), "{:?}", j.first);
+    let rate = all[0].bytes_per_step / (8 * 64 * KIB) as f64;
+    assert!((rate - 1.0).abs() < 0.03, "{rate}");
+    assert!(
+        all[0].explain.starts_with("8 blocks of this line are freed and allocated again, larger each time")
+    );
+    assert!(grows(&row(&|_| 64 * KIB, 30, 80)).is_empty(), "a row is filled");
+    assert!(grows(&row(&|i| i.min(20) * 64 * KIB, 8, 80)).is_empty(), "up to a bound");
+    assert!(grows(&row(&|i| (i % 17 + 1) * 64 * KIB, 8, 160)).is_empty(), "of many sizes");
+}
+
 /// While the new one is made the old one is there as well: a step needs twice as much more.
 #[test]
 fn a_block_that_is_made_anew_fills_the_device_by_twice_its_growth() {
