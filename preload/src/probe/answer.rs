@@ -1,6 +1,7 @@
 //! What is told of a finding: the fact `holders` of the recording.
 
 use super::named::{Named, Rank};
+use super::names::Scope;
 use super::remembered::Remembered;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ pub(super) fn answer_for(
     risen: &[Named],
 ) -> Value {
     let parts = parts(climbed, group);
+    let dictionaries = dictionaries(climbed, &parts);
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
     let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
     for bit in (0..64).map(|i| 1u64 << i).filter(|b| group & b != 0) {
@@ -38,6 +40,10 @@ pub(super) fn answer_for(
             (None, a) => a.map(|a| (a, true)),
         };
         let Some((named, graph)) = chosen else { continue };
+        // A list that has the object says nothing of its attributes, and one global of many nothing of the others.
+        let has_all = |d: &&Named| climbed.iter().any(|n| n.mask & bit != 0 && n.owner == d.owner);
+        let is_some = !graph && (named.entries.is_some() || parts.contains(&named.owner));
+        let named = dictionaries.iter().find(has_all).filter(|_| is_some).unwrap_or(named);
         // The nearest name on the way, where it is another one.
         let near = climbed.iter().filter(|n| n.mask & bit != 0).min_by_key(|n| (n.level, n.rank));
         let near = near.filter(|n| n.place != named.place && (graph || n.level < named.level));
@@ -137,10 +143,11 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
 }
 
 /// Objects that have most of the samples, each in an attribute of its own: `setattr(store, f"batch{i}", x)`. Who has such an object has all
-/// of them.
+/// of them. So it is with modules that have most of them, each in a global of its own.
 fn parts(climbed: &[Named], group: u64) -> Vec<Remembered> {
     let mut found: HashMap<Remembered, (u32, u64)> = HashMap::new();
-    let is_one = |n: &&Named| n.rank == Rank::Attribute && n.entries.is_none() && n.mask & group != 0;
+    let is_own = |n: &Named| n.rank == Rank::Attribute || n.rank == Rank::Global && n.kind == "Tensor";
+    let is_one = |n: &&Named| is_own(n) && n.entries.is_none() && n.mask & group != 0;
     for n in climbed.iter().filter(is_one) {
         let (names, masks) = found.entry(n.owner).or_default();
         // One that has some of the others' samples as well holds more than its own.
@@ -149,6 +156,17 @@ fn parts(climbed: &[Named], group: u64) -> Vec<Remembered> {
     }
     let is_it = |names: u32| names >= ATTRIBUTES && names * 2 > group.count_ones();
     found.into_iter().filter(|(_, (names, _))| is_it(*names)).map(|(owner, _)| owner).collect()
+}
+
+/// The dictionaries that such objects and modules have their attributes in.
+fn dictionaries(climbed: &[Named], parts: &[Remembered]) -> Vec<Named> {
+    let one = |owner: &Remembered| climbed.iter().find(|n| n.owner == *owner && n.entries.is_none());
+    let dictionary = |n: &Named| {
+        let owner = n.place.strip_suffix(n.scope.variable.as_str()).unwrap_or_default();
+        let scope = Scope { variable: "__dict__".to_string(), ..n.scope.clone() };
+        Named { place: format!("{owner}__dict__"), kind: "dict".to_string(), scope, ..n.clone() }
+    };
+    parts.iter().filter_map(one).map(dictionary).collect()
 }
 
 /// The name that says most of a sample. `parts`: as of [`parts`].
@@ -192,7 +210,6 @@ pub(super) fn not_run(about: &Value, reason: &str) -> Value {
 mod tests {
     use super::*;
     use crate::probe::named::tests::named;
-    use crate::probe::names::Scope;
 
     #[test]
     fn the_place_that_most_is_in_comes_first_and_the_way_is_told() {
@@ -226,7 +243,12 @@ mod tests {
 
     #[test]
     fn who_has_an_object_with_a_new_attribute_for_each_has_them_all() {
-        let store = Named { rank: Rank::Local, ..named("store, a local of run", 31, false, 3) };
+        let store = Named {
+            rank: Rank::Local,
+            owner: Remembered::of(9),
+            entries: None,
+            ..named("store, a local of run", 31, false, 3)
+        };
         let of = |i: u32| Named { entries: None, ..named(&format!("Store.batch{i}"), 1 << i, false, 1) };
         let with = |n: u32| (0..n).map(of).chain([store.clone()]).collect::<Vec<_>>();
         let first =
@@ -240,6 +262,28 @@ mod tests {
         }
         let all = [named("Store.all", 31, false, 1), store.clone()];
         assert_eq!(first(&all, 31)["name"], json!("Store.all"));
+    }
+
+    #[test]
+    fn attributes_of_an_entry_of_a_list_and_globals_are_entries_of_one_dictionary() {
+        let one = |rank: Rank, of: &str, i: u32| {
+            let variable = format!("batch{i}");
+            let place = format!("{of}.{variable}");
+            let scope = Scope { variable, ..Scope::default() };
+            Named { rank, scope, kind: "Tensor".into(), entries: None, ..named(&place, 1 << i, false, 1) }
+        };
+        let list = Named { owner: Remembered::of(7), ..named("Trainer.callbacks", 31, true, 3) };
+        let dump = (0..5).map(|i| one(Rank::Attribute, "Dump", i)).chain([list]).collect::<Vec<_>>();
+        let globals = (0..5).map(|i| one(Rank::Global, "__main__", i)).collect::<Vec<_>>();
+        for (all, name) in [(dump, "Dump.__dict__"), (globals, "__main__.__dict__")] {
+            let answer = answer_for(&json!(1), 31, [31, 0], &all, &[]);
+            let holder = &answer["holders"][0];
+            assert_eq!((&holder["name"], &holder["blocks"]), (&json!(name), &json!(5)), "{answer}");
+            assert_eq!(
+                (&holder["scope"]["variable"], &holder["through"]),
+                (&json!("__dict__"), &Value::Null)
+            );
+        }
     }
 
     #[test]

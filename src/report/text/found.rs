@@ -79,6 +79,9 @@ fn rate(f: &Finding) -> String {
             thousands((1.0 / f.blocks_per_step).round() as u64)
         );
     }
+    if f.blocks_per_step < 1e-9 {
+        return format!("{bytes} {per}");
+    }
     format!("{bytes} and {} {per}", plural_f(f.blocks_per_step, "block"))
 }
 

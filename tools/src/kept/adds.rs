@@ -260,10 +260,22 @@ impl<'s, 't> Search<'s, 't> {
             || inner.is_some_and(|i| self.is_part(i))
     }
 
-    /// Whether it is the dictionary of the keeper's attributes.
+    /// Whether it is the dictionary of the keeper's attributes, or the keeper, which is such a dictionary.
     fn is_attributes(&self, n: Node<'t>) -> bool {
-        let is_dict = n.kind() == "attribute" && self.source.field(n, "attribute") == "__dict__";
-        is_dict && part(n, "object").is_some_and(|o| self.is_instance(o))
+        match ways::dictionary(self.source, n) {
+            Some(Some(object)) => self.is_instance(object) || self.has_all(object),
+            Some(None) => self.keeper.kind == "global" && self.keeper.variable == "__dict__",
+            None => false,
+        }
+    }
+
+    /// Whether all attributes of an object are what keeps.
+    fn has_all(&self, object: Node<'t>) -> bool {
+        let is_own = || match self.keeper.kind.as_str() {
+            "global" => self.source.text(object).starts_with("sys.modules["),
+            _ => self.is_owner(object),
+        };
+        self.keeper.variable == "__dict__" && is_own()
     }
 
     /// Whether it is the keeper, or it is in a method of its class.
@@ -428,7 +440,7 @@ impl<'s, 't> Search<'s, 't> {
                         .filter(|add| !needs_evidence || add.evidence(source, self.keeper) > 0);
                 }
                 let name = source.text(function).rsplit('.').next().unwrap_or_default();
-                let is_set = |n: Node<'t>| name == "setattr" && self.is_instance(n);
+                let is_set = |n: Node<'t>| name == "setattr" && (self.is_instance(n) || self.has_all(n));
                 let first = arguments.first().filter(|a| self.is_part(**a) || is_set(**a))?;
                 let is_two = FUNCTIONS_OF_TWO.contains(&name) && !ways::is_of_one_name(name, &arguments);
                 let unbound = METHODS.has(name) && function.kind() == "attribute";
@@ -458,8 +470,9 @@ impl<'s, 't> Search<'s, 't> {
                 let targets: Vec<Node<'t>> =
                     below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
                 if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {
-                    let is_one = !self.keeper.rebound || self.mentions(right);
                     let is_fixed = targets.iter().all(|t| ways::is_fixed(*t)) && !self.mentions(right);
+                    let is_some = is_fixed && self.keeper.variable == "__dict__";
+                    let is_one = !is_some && (!self.keeper.rebound || self.mentions(right));
                     let grows = self.keeper.type_name != "list" && !is_fixed;
                     return is_one.then(|| made(vec![right], grows));
                 }

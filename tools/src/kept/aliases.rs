@@ -234,6 +234,36 @@ mod tests {
     }
 
     #[test]
+    fn attributes_and_globals_of_which_each_is_one_of_many() {
+        let own = attribute("Dump", "__dict__", "dict");
+        for line in [
+            "setattr(self, f\"h_{i}\", out)",
+            "setattr(self, \"h\" + str(i), out)",
+            "self.__dict__[name] = out",
+            "vars(self)[name] = out",
+            "self.__dict__.update({name: out})",
+        ] {
+            let source = format!("class Dump:\n    def see(self, i, name, out):\n        {line}\n");
+            is(&source, &own, 3, line);
+        }
+        for line in ["setattr(self, \"last\", out)", "self.last = out", "self.__dict__[\"last\"] = out"] {
+            none(&format!("class Dump:\n    def see(self, out):\n        {line}\n"), &own);
+        }
+        let others = "class Other:\n    def see(self, i, out):\n        setattr(self, f\"h{i}\", out)\n";
+        none(others, &own);
+        let all = global("__dict__", "dict");
+        for line in [
+            "globals()[f\"b{i}\"] = x",
+            "vars()[f\"b{i}\"] = x",
+            "globals().update({f\"b{i}\": x})",
+            "setattr(sys.modules[__name__], f\"b{i}\", x)",
+        ] {
+            is(&format!("for i in range(9):\n    x = net(i)\n    {line}\n"), &all, 3, line);
+        }
+        none("def f(x):\n    vars()[f\"b{i}\"] = x\n", &all);
+    }
+
+    #[test]
     fn an_object_that_is_made_like_the_last_with_more_in_it() {
         let kept = attribute("State", "rows", "tuple");
         let of = |made: &str| format!("def more(s, x):\n    return {made}\n");

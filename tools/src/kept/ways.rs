@@ -1,7 +1,7 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
 use super::keeper::Keeper;
-use super::scope::{ASSIGNING, Source, below, children, outward, part};
+use super::scope::{ASSIGNING, FUNCTIONS, Source, below, children, outward, part};
 use super::stored::exception;
 use super::values::{CONTAINERS, called, is_empty};
 use tree_sitter::Node;
@@ -164,11 +164,7 @@ pub(super) fn cached_property<'t>(source: &Source<'t>, class: &str, name: &str) 
 /// where it is no literal.
 pub(super) fn by_name<'t>(source: &Source<'t>, n: Node<'t>) -> Option<(Node<'t>, Option<&'t str>)> {
     let arguments = |call: Node<'t>| part(call, "arguments").map(children).unwrap_or_default();
-    let of_dict = |dict: Node<'t>| match dict.kind() {
-        "attribute" if source.field(dict, "attribute") == "__dict__" => part(dict, "object"),
-        "call" if source.field(dict, "function") == "vars" => arguments(dict).first().copied(),
-        _ => None,
-    };
+    let of_dict = |dict: Node<'t>| dictionary(source, dict).flatten();
     let (object, name) = match n.kind() {
         "subscript" => (of_dict(part(n, "value")?)?, part(n, "subscript")?),
         "call" if source.field(n, "function") == "getattr" => match arguments(n).as_slice() {
@@ -184,6 +180,21 @@ pub(super) fn by_name<'t>(source: &Source<'t>, n: Node<'t>) -> Option<(Node<'t>,
         _ => return None,
     };
     Some((object, if is_plain(name) { Some(quoted(source.text(name))?) } else { None }))
+}
+
+/// Whether it is a dictionary of attributes, `x.__dict__` or `vars(x)`, and of what; `None` inside: of this module's globals.
+pub(super) fn dictionary<'t>(source: &Source<'t>, n: Node<'t>) -> Option<Option<Node<'t>>> {
+    if n.kind() == "attribute" {
+        return (source.field(n, "attribute") == "__dict__").then(|| part(n, "object"));
+    }
+    let given = part(n, "arguments").filter(|_| n.kind() == "call").map(children)?;
+    let is_of_module = || !outward(n).any(|p| FUNCTIONS.contains(&p.kind()));
+    match (source.field(n, "function"), given.as_slice()) {
+        ("globals", []) => Some(None),
+        ("vars" | "locals", []) if is_of_module() => Some(None),
+        ("vars", [object]) => Some(Some(*object)),
+        _ => None,
+    }
 }
 
 /// What stands between quotes.
