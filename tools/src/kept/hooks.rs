@@ -96,11 +96,13 @@ pub(super) fn made<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     all.filter(|a| a.evidence(source, keeper) > 1).collect()
 }
 
-/// Whether an object of the keeper's class is made as an argument of a call that keeps it.
+/// Whether an object of the keeper's class is made as an argument of a call that keeps it, and not of a method of the keeper itself.
 pub(super) fn hands_on_made(source: &Source<'_>, call: Node<'_>, keeper: &Keeper) -> bool {
     let arguments = part(call, "arguments").filter(|_| call.kind() == "call").map(children);
     let makes = |a: &Node<'_>| a.kind() == "call" && Some(called(source, *a)) == keeper.class.as_deref();
-    registers(called(source, call)) && arguments.is_some_and(|all| all.iter().any(makes))
+    let object = part(call, "function").and_then(|f| part(f, "object"));
+    let is_own = object.is_some_and(|o| source.field(o, "attribute") == keeper.variable);
+    !is_own && registers(called(source, call)) && arguments.is_some_and(|all| all.iter().any(makes))
 }
 
 /// The call that something is an argument of.
@@ -170,5 +172,13 @@ mod tests {
         let source = format!("{class}for e in range(9):\n    P.register_parametrization(l, 'w', Wrap(1))\n");
         is(&source, &kept(&[2, 4]), 4, "P.register_parametrization(l, 'w', Wrap(1))");
         none(&source.replace("register_parametrization", "train"), &kept(&[2, 4]));
+    }
+
+    #[test]
+    fn an_entry_that_is_made_is_no_call_that_keeps_its_object() {
+        let source = "class Node:\n    def add(self, k):\n        return self.kids.setdefault(k, Node())\n";
+        let text = "return self.kids.setdefault(k, Node())";
+        let remedy = is(source, &attribute("Node", "kids", "dict"), 3, text);
+        assert!(remedy.contains("pop()"), "{remedy}");
     }
 }

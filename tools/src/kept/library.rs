@@ -89,6 +89,25 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
     Some(calls.filter_map(add).collect())
 }
 
+/// What helps where Python's library keeps the arguments of a call until something happens.
+pub(super) fn remedy(keeper: &Keeper) -> Option<&'static str> {
+    match (keeper.class.as_deref()?, keeper.variable.as_str()) {
+        ("finalize", "_registry") => Some(
+            "a finalizer keeps its arguments for as long as its object lives: detach() it, or give it arguments that hold no GPU memory",
+        ),
+        ("atexit", "register") => Some(
+            "what is registered stays until the process ends: atexit.unregister() it, or give it arguments that hold no GPU memory",
+        ),
+        ("Timer", "args") => Some(
+            "a timer keeps its arguments until it runs: cancel() it, or give it arguments that hold no GPU memory",
+        ),
+        ("scheduler", "_queue") => Some(
+            "an event keeps its arguments until it runs: cancel() it, or give it arguments that hold no GPU memory",
+        ),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::keeper::Keeper;
@@ -112,6 +131,20 @@ mod tests {
         let call = "register_module_forward_hook(partial(f, mask))";
         let every = Keeper { allocated: vec![2], ..global("_global_forward_hooks", "OrderedDict") };
         is(&step(call), &every, 3, call);
+    }
+
+    #[test]
+    fn what_waits_has_a_remedy_of_its_own() {
+        for (class, variable, call, helps) in [
+            ("finalize", "_registry", "weakref.finalize(owner, close, x)", "detach()"),
+            ("atexit", "register", "atexit.register(dump, x)", "atexit.unregister()"),
+            ("Timer", "args", "Timer(9, work, (x,)).start()", "cancel()"),
+            ("scheduler", "_queue", "s.enter(9, 1, work, (x,))", "cancel()"),
+        ] {
+            let source = format!("for i in range(9):\n    x = net(i)\n    {call}\n");
+            let remedy = is(&source, &attribute(class, variable, "dict"), 3, call);
+            assert!(remedy.contains(helps), "{remedy}");
+        }
     }
 
     #[test]

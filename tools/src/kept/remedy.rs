@@ -71,10 +71,8 @@ fn of_call<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<&'
         Some(
             "remove the parameter group that is no longer trained: del optimizer.param_groups[i], and pop() its parameters from optimizer.state",
         )
-    } else if calls("Timer") {
-        Some(
-            "a timer keeps its arguments until it runs: cancel() it, or give it arguments that hold no GPU memory",
-        )
+    } else if let Some(remedy) = library::remedy(keeper) {
+        Some(remedy)
     } else if POOLS.contains(&keeper.type_name.as_str()) {
         Some(
             "a task that waits in the pool keeps its arguments: submit fewer at a time, or give it arguments that hold no GPU memory",
