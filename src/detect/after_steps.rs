@@ -19,9 +19,13 @@ pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
     (has_steps && is_long).then_some(since / 1_000_000_000)
 }
 
-/// The seconds after the last step, and the most that was allocated on a device then, where that is more than in any step.
+/// The seconds after the last step, and the most that was allocated on a device then, where that is more than in any step. In a job that has
+/// ended one second is no part of a step either.
 pub(super) fn most_after_steps(replay: &Replay) -> Option<(u64, DeviceId, Bytes)> {
-    let seconds = seconds_without(replay, replay.time())?;
+    let since = replay.time().0.saturating_sub(replay.last_step_time().0) / 1_000_000_000;
+    let is_over = replay.step_source().is_training() && replay.steps() > 0 && replay.ended().is_some();
+    let ended = (is_over && since > 0).then_some(since);
+    let seconds = ended.or_else(|| seconds_without(replay, replay.time()))?;
     let peak = |d: &crate::replay::Device| {
         let in_steps = d.rows.iter().map(|r| r.peak).max()?;
         let is_after =

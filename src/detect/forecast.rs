@@ -142,14 +142,17 @@ pub(super) fn per_step(replay: &Replay, grain: Grain) -> f64 {
     }
 }
 
-/// Seconds that a step took lately, by the recording's clock.
+/// Seconds that a step took lately, by the recording's clock. The last step of a job that has ended took until that end, whatever the job did
+/// after it.
 pub(super) fn pace(replay: &Replay) -> Option<f64> {
     let rows = replay.devices().map(|d| &d.rows).max_by_key(|rows| rows.len())?;
+    let over = rows.len().saturating_sub(usize::from(replay.ended().is_some() && rows.len() > 2));
+    let rows = rows.get(..over)?;
     let last = rows.last()?;
     let before = rows.get(rows.len().saturating_sub(LAST_STEPS + 1)).filter(|r| r.step < last.step);
     let (time, count) = match before {
         Some(r) => (last.time.0.saturating_sub(r.time.0), last.step - r.step),
-        None => (replay.last_step_time().0, replay.steps()),
+        None => (last.time.0, last.step),
     };
     Some(time as f64 / 1e9 / f64::from(count.max(1))).filter(|pace| *pace > 0.0)
 }

@@ -2,7 +2,7 @@
 
 use crate::judged::Judged;
 use crate::script::{MAIN, Script};
-use strandline::detect::Outcome;
+use strandline::detect::{Outcome, judge};
 use strandline::event::{Body, Item, Nanos};
 
 const SIZE: u64 = 64 << 10;
@@ -49,5 +49,49 @@ fn what_is_freed_while_the_training_goes_on_grows_no_longer() {
     for more in [1, 5, 40] {
         let j = training(40, more, 3);
         assert_eq!(j.outcome(), Outcome::Clean, "{more}: {:#?}", j.standing());
+    }
+}
+
+/// A training that keeps a block in each of 40 steps, then does nothing for so many nanoseconds, and ends.
+#[test]
+fn what_a_job_does_after_its_last_step_is_no_part_of_how_long_a_step_takes() {
+    let of = |idle: u64| {
+        let mut s = Script::new();
+        for i in 0..40 {
+            s.alloc(10_000 + i * 1_000, SIZE, MAIN, 1);
+            s.say(0, Body::BackwardBegin { stack: Default::default(), nested: false });
+            s.say(0, Body::BackwardEnd { nested: false });
+            s.say(0, Body::OptimizerBegin(1));
+            s.say(0, Body::OptimizerEnd(1));
+            s.now += 10_000_000;
+        }
+        s.now += idle;
+        s.free(10_000, SIZE, MAIN);
+        s.items.push(Item::End(Nanos(s.now + 1)));
+        let j = Judged::of(&s.items, &s.names);
+        j.standing()[0].seconds_to_oom.expect("the pace is known").mid
+    };
+    assert_eq!(of(0), of(12_000_000_000));
+}
+
+#[test]
+fn more_memory_than_in_any_step_is_told_where_it_comes_after_the_last_one() {
+    let of = |seconds: u64, size: u64| {
+        let mut s = Script::new();
+        (0..20).for_each(|_| s.step());
+        s.alloc(1, 4 << 20, MAIN, 2);
+        s.free(1, 4 << 20, MAIN);
+        (0..20).for_each(|_| s.step());
+        s.alloc(2, size, MAIN, 2);
+        s.now += seconds * 1_000_000_000;
+        s.free(2, size, MAIN);
+        s.items.push(Item::End(Nanos(s.now + 1)));
+        let j = Judged::of(&s.items, &s.names);
+        judge(&j.replay, &j.detector).reason
+    };
+    let reason = of(3, 80 << 20);
+    assert!(reason.contains("The time after the last step (3 seconds) was not judged"), "{reason}");
+    for reason in [of(0, 80 << 20), of(3, 1 << 20)] {
+        assert!(!reason.contains("was not judged"), "{reason}");
     }
 }
