@@ -2,6 +2,7 @@
 
 use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, below, children, outward, part};
+use super::values::CONTAINERS;
 use super::ways::is_attribute_name;
 use super::{values, ways};
 use std::collections::HashSet;
@@ -73,6 +74,8 @@ pub(super) enum Name {
     Of(usize, String),
     /// An attribute.
     Attribute(String),
+    /// An attribute of `self` in a class of this name, which was given it.
+    Own(String, String),
     /// A method that returns it.
     Method(String),
 }
@@ -173,6 +176,7 @@ impl<'s, 't> Search<'s, 't> {
                 let object = part(n, "object");
                 self.names.contains(&Name::Attribute(text.to_string()))
                     && object.is_some_and(|o| self.is_owner(o))
+                    || ways::own(self.source, n).is_some_and(|own| self.names.contains(&own))
             }
             "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),
             "subscript" | "call" => {
@@ -272,7 +276,7 @@ impl<'s, 't> Search<'s, 't> {
     /// Whether all attributes of an object are what keeps.
     fn has_all(&self, object: Node<'t>) -> bool {
         let is_own = || match self.keeper.kind.as_str() {
-            "global" => self.source.text(object).starts_with("sys.modules["),
+            "global" => ways::is_module(self.source, object, self.keeper),
             _ => self.is_owner(object),
         };
         self.keeper.variable == "__dict__" && is_own()
@@ -284,12 +288,12 @@ impl<'s, 't> Search<'s, 't> {
     }
 
     /// Whether the keeper is anywhere in an expression.
-    fn mentions(&self, n: Node<'t>) -> bool {
+    pub(super) fn mentions(&self, n: Node<'t>) -> bool {
         below(n, &|_| true).into_iter().any(|n| self.is_keeper(n))
     }
 
     /// Whether a value is the keeper again, or what is left of it: `kept[-10:]`, `[k for k in kept if …]`, `list(kept)`.
-    fn is_rest(&self, n: Node<'t>) -> bool {
+    pub(super) fn is_rest(&self, n: Node<'t>) -> bool {
         const COPIES: [&str; 9] =
             ["list", "dict", "set", "tuple", "sorted", "deque", "copy", "filter", "reversed"];
         let called = self.source.field(n, "function").rsplit('.').next().unwrap_or_default();
@@ -368,23 +372,6 @@ impl<'s, 't> Search<'s, 't> {
         is_own && class.is_some() && methods.any(|m| self.mentions(*m))
     }
 
-    /// What a call that makes an object like another one gives it, built on what that one has: `replace(state, rows=state.rows + (x,))`,
-    /// `State(state.step + 1, state.rows + (x,))`.
-    fn copied(&self, call: Node<'t>) -> Option<Node<'t>> {
-        let class = self.keeper.class.as_deref().filter(|_| self.keeper.kind == "attribute")?;
-        let is_copy = [class, "replace", "_replace", "evolve"].contains(&values::called(self.source, call));
-        let arguments = part(call, "arguments").filter(|_| is_copy).map(children)?;
-        let is_it = |a: &Node<'t>| {
-            a.kind() != "keyword_argument" || self.source.field(*a, "name") == self.keeper.variable
-        };
-        let value = |a: Node<'t>| if a.kind() == "keyword_argument" { part(a, "value") } else { Some(a) };
-        let builds = |v: &Node<'t>| {
-            let is_made = matches!(v.kind(), "binary_operator" | "list" | "tuple" | "dictionary" | "set");
-            is_made && !self.is_rest(*v) && self.mentions(*v)
-        };
-        arguments.into_iter().filter(is_it).filter_map(value).find(builds)
-    }
-
     fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
         let source = self.source;
         let field = |name: &str| part(n, name);
@@ -416,8 +403,12 @@ impl<'s, 't> Search<'s, 't> {
                     && self.mentions(arguments.first().copied()?);
                 let is_own = METHODS.has(method) || is_hook || is_set;
                 let is_pool = POOLS.contains(&self.keeper.type_name.as_str());
-                if is_own || is_stack && OF_STACKS.contains(&method) || is_pool && OF_POOLS.contains(&method)
-                {
+                let is_kept_by = is_own
+                    || is_stack && OF_STACKS.contains(&method)
+                    || is_pool && OF_POOLS.contains(&method);
+                // `list.append(kept, x)` is told below.
+                let is_unbound = CONTAINERS.contains(&source.field(function, "object"));
+                if is_kept_by && !is_unbound {
                     let object = part(function, "object")?;
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = method == "setdefault"
@@ -479,6 +470,8 @@ impl<'s, 't> Search<'s, 't> {
                 if !targets.iter().any(|t| self.is_keeper(*t)) {
                     return None;
                 }
+                let own = ways::pairs(n).into_iter().find(|(to, _)| self.is_keeper(*to));
+                let right = own.map_or(right, |(_, value)| value);
                 let builds = !self.is_rest(right) && self.mentions(right);
                 let is_set = self.keeper.rebound && !builds && values::is_made_of_others(source, right);
                 let is_one = !self.keeper.rebound || self.is_carried(n);

@@ -31,7 +31,8 @@ impl<'s, 't> Search<'s, 't> {
                     search.names.insert(named(name.to_string()));
                 }
             }
-            search.names.extend(whole);
+            let own = search.given_to_self();
+            search.names.extend(whole.into_iter().chain(own));
             search.entries.extend(entries);
         }
         search
@@ -50,6 +51,19 @@ impl<'s, 't> Search<'s, 't> {
             .filter(|(name, text)| self.is_only(name, &|n| is_given(n, text)))
             .map(|(name, _)| name)
             .collect()
+    }
+
+    /// Attributes of `self` that are only ever given one of the names, a variable: `self.log = log`.
+    fn given_to_self(&self) -> Vec<Name> {
+        let source = self.source;
+        let pairs = || source.all("assignment").iter().flat_map(|n| ways::pairs(*n));
+        let own = |to: Node<'t>| ways::own(source, to).filter(|own| !self.names.contains(own));
+        let is_it = |from: Node<'t>| from.kind() == "identifier" && self.is_keeper(from);
+        let mut found: Vec<Name> = pairs().filter(|(_, v)| is_it(*v)).filter_map(|(to, _)| own(to)).collect();
+        found.retain(|name| {
+            pairs().all(|(to, from)| is_it(from) || ways::own(source, to).as_ref() != Some(name))
+        });
+        found
     }
 
     /// The one name on the left of an assignment, and what it is given.
@@ -137,6 +151,7 @@ impl<'s, 't> Search<'s, 't> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keeper::Keeper;
     use super::super::tests::{attribute, global, is, none};
 
     #[test]
@@ -169,6 +184,27 @@ mod tests {
             &kept,
         );
         none(&format!("{class}        row = self.rows[k]\n        return row.add(x)\n"), &kept);
+    }
+
+    #[test]
+    fn a_list_that_objects_are_given_as_they_are_made() {
+        let class = "class R:\n    def __init__(self, x, sink=[]):\n        self.x, self.sink = x, sink\n    def run(self):\n        self.sink.append(net(self.x))\n";
+        let used = format!("{class}log = []\nfor x in data: R(x, log).run()\n");
+        is(&used, &global("log", "list"), 5, "self.sink.append(net(self.x))");
+        let default = Keeper {
+            kind: "default".into(),
+            function: Some("R.__init__".into()),
+            first_line: Some(2),
+            ..global("sink", "list")
+        };
+        is(class, &default, 5, "self.sink.append(net(self.x))");
+        none(&used.replace("x, sink\n", "x, list(sink)\n"), &global("log", "list"));
+        let plain = class.replace("self.x, self.sink = x, sink", "self.sink = sink");
+        is(&plain, &default, 5, "self.sink.append(net(self.x))");
+        let other = "    def other(self): self.sink = []\n";
+        none(&format!("{plain}{other}"), &default);
+        let unbound = "log = []\nfor x in data: list.append(log, net(x))\n";
+        is(unbound, &global("log", "list"), 2, "list.append(log, net(x))");
     }
 
     #[test]
@@ -261,6 +297,10 @@ mod tests {
             is(&format!("for i in range(9):\n    x = net(i)\n    {line}\n"), &all, 3, line);
         }
         none("def f(x):\n    vars()[f\"b{i}\"] = x\n", &all);
+        let bag = Keeper { module: Some("bag".into()), ..global("__dict__", "dict") };
+        let source = "for i in range(9):\n    setattr(bag, f\"b{i}\", net(i))\n";
+        is(source, &bag, 2, "setattr(bag, f\"b{i}\", net(i))");
+        none(&source.replace("bag,", "other,"), &bag);
     }
 
     #[test]

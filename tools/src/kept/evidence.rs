@@ -24,7 +24,8 @@ impl<'t> Add<'t> {
         for depth in 0..DEEPEST {
             names.retain(|n| met.insert((source.text(*n), source.owner(*n, source.text(*n)))));
             let came: Vec<Node<'t>> = names.iter().flat_map(|n| look.came_from(*n)).collect();
-            if came.iter().any(|n| look.leads(*n)) {
+            // A name that is handed on was made elsewhere.
+            if came.iter().any(|n| n.kind() != "identifier" && look.leads(*n)) {
                 return if depth == 0 { 2 } else { 1 };
             }
             names = came.into_iter().flat_map(names_in).collect();
@@ -97,6 +98,14 @@ mod tests {
         let source = "cache = {}\ncache[-1] = torch.zeros(4)\nfor i, x in enumerate(data):\n    out = net(x)\n    t = out.detach()\n    cache[i] = t\n";
         is(source, &allocated(global("cache", "dict"), &[4]), 6, "cache[i] = t");
         none(source, &global("cache", "dict"));
+    }
+
+    #[test]
+    fn a_number_that_callers_give_was_not_allocated_there() {
+        let class = "class T:\n    def step(self, i):\n        o = net(i)\n        self.log.append(i * 0.1)\n        self.log.append(o.detach())\n";
+        let source = format!("{class}t = T()\nfor i in range(9): t.step(i)\n");
+        let kept = allocated(attribute("T", "log", "list"), &[3, 7]);
+        is(&source, &kept, 5, "self.log.append(o.detach())");
     }
 
     #[test]

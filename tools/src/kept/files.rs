@@ -165,6 +165,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         kind: text(scope, "kind")?,
         variable: text(scope, "variable")?,
         class: text(scope, "class"),
+        module: text(scope, "module"),
         function: text(scope, "function"),
         first_line: scope.get("line").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()),
         type_name: text(of, "type").unwrap_or_default(),
@@ -230,8 +231,9 @@ impl Look<'_> {
         let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
         let is_unknown = package.is_some_and(|text| !has_word(&text, &keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
-        if matches!(keeper.kind.as_str(), "attribute" | "class") || keeper.variable.ends_with("_hooks") {
-            // An attribute may be used wherever the class is: of that the stacks tell a part.
+        let is_anywhere = matches!(keeper.kind.as_str(), "attribute" | "class") || file.is_none();
+        if is_anywhere || keeper.variable.ends_with("_hooks") {
+            // An attribute may be used wherever the class is: of that the stacks tell a part. So it is with a module that has no file.
             for frame in self.stacks {
                 if !files.contains(&frame.file.as_str()) {
                     files.push(&frame.file);

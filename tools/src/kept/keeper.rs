@@ -10,6 +10,8 @@ pub(crate) struct Keeper {
     pub(crate) variable: String,
     /// Of an attribute: its class.
     pub(crate) class: Option<String>,
+    /// Of a global: the module that it is one of.
+    pub(crate) module: Option<String>,
     /// Of a local: the qualified name of its function, and that one's first line.
     pub(crate) function: Option<String>,
     pub(crate) first_line: Option<u32>,

@@ -193,8 +193,10 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
         ));
     }
     let name = source.text(container);
+    // By another name it is not given a new value.
+    let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());
     Some(match of_type {
-        OF_LISTS if filled == Some("list") => format!(
+        OF_LISTS if filled == Some("list") && is_its_own => format!(
             "call {name}.clear() at the end of each epoch, or limit its length: {name} = collections.deque(maxlen=…)"
         ),
         OF_DICTS if filled == Some("dict") => format!(

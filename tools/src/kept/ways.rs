@@ -1,5 +1,6 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
+use super::adds::Name;
 use super::keeper::Keeper;
 use super::scope::{ASSIGNING, FUNCTIONS, Source, below, children, outward, part};
 use super::stored::exception;
@@ -194,6 +195,34 @@ pub(super) fn dictionary<'t>(source: &Source<'t>, n: Node<'t>) -> Option<Option<
         ("vars" | "locals", []) if is_of_module() => Some(None),
         ("vars", [object]) => Some(Some(*object)),
         _ => None,
+    }
+}
+
+/// Whether an object is the module whose globals keep.
+pub(super) fn is_module(source: &Source<'_>, object: Node<'_>, keeper: &Keeper) -> bool {
+    let text = source.text(object);
+    let name = keeper.module.as_deref().and_then(|m| m.rsplit('.').next());
+    text.starts_with("sys.modules[") || object.kind() == "identifier" && name == Some(text)
+}
+
+/// `self.name` in a class, as a name.
+pub(super) fn own(source: &Source<'_>, attribute: Node<'_>) -> Option<Name> {
+    let is_own = attribute.kind() == "attribute" && source.field(attribute, "object") == "self";
+    let class = source.class_around(attribute).filter(|_| is_own)?;
+    Some(Name::Own(source.field(class, "name").into(), source.field(attribute, "attribute").into()))
+}
+
+/// What an assignment gives to what, one by one: `self.x, self.log = x, log`.
+pub(super) fn pairs(assignment: Node<'_>) -> Vec<(Node<'_>, Node<'_>)> {
+    let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
+        return Vec::new();
+    };
+    let is_several =
+        |n: Node<'_>| matches!(n.kind(), "pattern_list" | "tuple_pattern" | "expression_list" | "tuple");
+    let (to, from) = (children(left), children(right));
+    match is_several(left) && is_several(right) && to.len() == from.len() {
+        true => to.into_iter().zip(from).collect(),
+        false => vec![(left, right)],
     }
 }
 
