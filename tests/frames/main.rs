@@ -114,3 +114,19 @@ fn attached_without_the_gil_stacks_begin_with_a_pending_call() {
         assert_eq!(refusals(&ran), Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_tracer_and_a_profiler_meet_no_code_of_ours() {
+    for with in interpreters::all().iter().filter(|i| i.is_known()) {
+        for (how, what) in [("held", "trace"), ("released", "profile")] {
+            let run = |preload: Option<&str>| {
+                let folder = Folder::new("traced");
+                let job = job(&folder, with, "traced.py", how, &[what]);
+                preload.into_iter().fold(job, |j, p| j.env("LD_PRELOAD", p)).run().succeeded().stdout()
+            };
+            let (ours, theirs) = (run(None), run(Some("")));
+            assert!(theirs.starts_with("still set: True"), "{theirs}");
+            assert_eq!(ours, theirs, "{} {how} {what}", with.version);
+        }
+    }
+}

@@ -88,6 +88,10 @@ const READS: &[(&str, &[(&str, usize)])] = &[
         ],
     ),
     ("the counts of a collector that `find` has recognised", &[("python/collector.rs", 9)]),
+    (
+        "this thread's own state in Python 3.8 to 3.10, once its frame was where it says",
+        &[("python/untraced.rs", 2)],
+    ),
     ("exported pointers of Python's to its own classes", &[("python/interpreter.rs", 5)]),
     ("`_PyRuntime`, whose size its own head tells", &[("stacks/described.rs", 1)]),
     (
