@@ -3,6 +3,7 @@
 //! No torch is needed but its allocator library, which knows nothing of Python: the programs load it through ctypes.
 
 mod churn;
+mod early;
 mod interpreters;
 mod proof;
 mod sub;

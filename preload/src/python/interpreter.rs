@@ -57,6 +57,7 @@ c_api! {
         list_type: c"PyList_Type" = Object,
         map_type: c"PyMap_Type" = Object,
         type_type: c"PyType_Type" = Object,
+        is_initialized: c"Py_IsInitialized" = extern "C" fn() -> c_int,
         add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
         incref: c"Py_IncRef" = extern "C" fn(Object),
         decref: c"Py_DecRef" = extern "C" fn(Object),
@@ -131,14 +132,20 @@ pub(crate) fn is_finalizing() -> bool {
     version::is_finalizing().is_some_and(|f| f() != 0)
 }
 
+/// Whether the interpreter is there: a program that embeds Python may call CUDA before it begins and after it has ended. Needs no GIL.
+pub(crate) fn is_there() -> bool {
+    api().is_some_and(|a| (a.is_initialized)() != 0) && !is_finalizing()
+}
+
 /// Twice the threads that queue a call at this moment, and one more once none may any longer.
 static QUEUEING: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1;
 
-/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full, or the interpreter ends: the queue is its own and goes with it.
+/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full, or the interpreter has not begun or ends: the queue is its own,
+/// comes and goes with it, and without it the C API reads a null pointer.
 pub(crate) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
     let before = QUEUEING.fetch_add(2, AcqRel);
-    let may = before & CLOSED == 0 && !is_finalizing();
+    let may = before & CLOSED == 0 && is_there();
     let is_queued = may && api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0);
     QUEUEING.fetch_sub(2, AcqRel);
     is_queued

@@ -214,7 +214,7 @@ fn others() -> Option<python::Others> {
     // SAFETY: all three have had this type in every version up to 3.11, need no GIL and only read a pointer.
     let find = |name: &CStr| unsafe { real::of_python::<extern "C" fn() -> u64>(name) };
     let (youngest, main) = (find(c"PyInterpreterState_Head")?, find(c"PyInterpreterState_Main")?);
-    Some(python::Others { youngest, main: main(), holder: find(c"_PyThreadState_UncheckedGet")? })
+    Some(python::Others { youngest, main, holder: find(c"_PyThreadState_UncheckedGet")? })
 }
 
 /// Whether the layout is still to be proved.
@@ -283,7 +283,7 @@ fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
 /// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.
 #[cold]
 pub(crate) fn retry() {
-    let waiting = is_waiting() && !interpreter::is_finalizing();
+    let waiting = is_waiting() && interpreter::is_there();
     if waiting && !QUEUED.swap(true, AcqRel) && !interpreter::add_pending_call(pending) {
         QUEUED.store(false, Release);
     }

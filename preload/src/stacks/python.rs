@@ -30,8 +30,8 @@ pub(super) struct Interpreter {
 pub(super) struct Others {
     /// `PyInterpreterState_Head`: the youngest interpreter.
     pub(super) youngest: extern "C" fn() -> u64,
-    /// The main one, which is the oldest.
-    pub(super) main: u64,
+    /// `PyInterpreterState_Main`: the main one, which is the oldest. Null before Python begins; another one where it begins anew.
+    pub(super) main: extern "C" fn() -> u64,
     /// `_PyThreadState_UncheckedGet`: who holds the GIL.
     pub(super) holder: extern "C" fn() -> u64,
 }
@@ -41,7 +41,7 @@ impl Others {
     /// that holds the GIL with it is known to be where it says.
     #[inline(always)]
     fn are_near(&self, state: u64) -> bool {
-        (self.youngest)() != self.main && (self.holder)() != state
+        (self.youngest)() != (self.main)() && (self.holder)() != state
     }
 }
 

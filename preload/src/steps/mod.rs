@@ -125,11 +125,16 @@ pub(crate) fn retry() {
     if STATE.load(Acquire) != AGAIN || !TICKS.fetch_add(1, Relaxed).is_multiple_of(ROUNDS) {
         return;
     }
-    if TRIES.fetch_add(1, Relaxed) >= MOST || python::is_finalizing() {
+    if python::is_finalizing() {
         STATE.store(GIVEN_UP, Release);
-        return;
+    } else if python::is_there() {
+        // Before it begins, in a program that embeds it, nothing is tried.
+        if TRIES.fetch_add(1, Relaxed) >= MOST {
+            STATE.store(GIVEN_UP, Release);
+        } else {
+            queue();
+        }
     }
-    queue();
 }
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
