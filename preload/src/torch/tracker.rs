@@ -32,10 +32,14 @@ const SNAPSHOT: i32 = Kind::Snapshot as i32;
 const OOM: i32 = Kind::Oom as i32;
 
 /// One counter per device, on a cache line of its own. The device's allocator lock is held whenever it is touched, so it
-/// needs no read-modify-write of the hardware's.
+/// needs no read-modify-write of the hardware's: as long as no block was counted that CUDA itself handed out, under no lock.
 #[repr(align(64))]
-struct Sequence(AtomicU32);
-static SEQUENCES: [Sequence; 128] = [const { Sequence(AtomicU32::new(0)) }; 128];
+struct Sequence {
+    next: AtomicU32,
+    of_many: AtomicBool,
+}
+static SEQUENCES: [Sequence; 128] =
+    [const { Sequence { next: AtomicU32::new(0), of_many: AtomicBool::new(false) } }; 128];
 
 /// Where `time_` lies: 0 = not looked for yet, 1 = not to be used.
 #[unsafe(link_section = ".data.strandline_hot")]
@@ -98,15 +102,20 @@ pub(crate) fn origin_of_block(t: &mut Thread) -> (u8, u32) {
 pub(crate) fn next_sequence(device: i8) -> u32 {
     // Index from an i8 with the sign bit masked off: below 128.
     let Some(s) = SEQUENCES.get((device & 0x7f) as usize) else { return 0 };
-    let n = s.0.load(Relaxed);
-    s.0.store(n.wrapping_add(1), Relaxed);
+    if s.of_many.load(Relaxed) {
+        return s.next.fetch_add(1, Relaxed);
+    }
+    let n = s.next.load(Relaxed);
+    s.next.store(n.wrapping_add(1), Relaxed);
     n
 }
 
 /// The same where no lock orders the device's events: the blocks that CUDA itself hands out.
 #[inline(always)]
 pub(crate) fn next_sequence_of_many(device: u8) -> u32 {
-    SEQUENCES.get(usize::from(device & 0x7f)).map_or(0, |s| s.0.fetch_add(1, Relaxed))
+    let Some(s) = SEQUENCES.get(usize::from(device & 0x7f)) else { return 0 };
+    s.of_many.store(true, Relaxed);
+    s.next.fetch_add(1, Relaxed)
 }
 
 /// What a record says of Python's collector; see [`Phase::collector`].

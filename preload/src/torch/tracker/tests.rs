@@ -125,3 +125,18 @@ fn what_threads_allocate_arrives_whole_and_in_the_devices_order() {
     assert_eq!((now, live.len()), (0, 0));
     assert_ne!(TIME_AT.load(Relaxed), UNUSABLE, "the short ways were gone");
 }
+
+/// A thread in PyTorch's lock, and one that gets blocks from CUDA itself: a number that is given twice would move what follows it.
+#[test]
+fn no_number_is_given_twice_beside_blocks_of_cudas_own() {
+    const DEVICE: u8 = 101;
+    const EACH: u32 = 200_000;
+    let mut all = vec![next_sequence_of_many(DEVICE)];
+    std::thread::scope(|s| {
+        let other = s.spawn(|| (0..EACH).map(|_| next_sequence_of_many(DEVICE)).collect::<Vec<_>>());
+        all.extend((0..EACH).map(|_| next_sequence(DEVICE as i8)));
+        all.extend(other.join().expect("it ends"));
+    });
+    all.sort_unstable();
+    assert!(all.windows(2).all(|w| w[0] + 1 == w[1]), "each number once");
+}
