@@ -1,6 +1,6 @@
 //! Statements that put something into a keeper: calls of its methods, assignments to its keys, sums that build on it.
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Name};
 use super::scope::{FUNCTIONS, Source, below, children, outward, part};
 use super::values::CONTAINERS;
 use super::ways::is_attribute_name;
@@ -65,19 +65,6 @@ impl<'t> Add<'t> {
         }
         self.node
     }
-}
-
-/// What a keeper is called at some place of the source.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Name {
-    /// A name of a function, or of the module.
-    Of(usize, String),
-    /// An attribute.
-    Attribute(String),
-    /// An attribute of `self` in a class of this name, which was given it.
-    Own(String, String),
-    /// A method that returns it.
-    Method(String),
 }
 
 /// Statements that put something into a keeper; where there is none of its own, those of functions that are given it.

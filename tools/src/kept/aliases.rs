@@ -1,8 +1,8 @@
 //! Other names of a keeper and of its entries: `rows = self.rows`, `row = rows.setdefault(key, [])`, `for row in rows.values()`.
 
-use super::adds::{METHODS, Name, Search};
+use super::adds::{METHODS, Search};
 use super::evidence::arguments;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Name};
 use super::scope::{FUNCTIONS, Source, children, outward, part};
 use super::values::called;
 use super::ways;

@@ -1,6 +1,7 @@
 //! Functions that are given a keeper: what they put into their parameter they put into it. Objects that are made like another one.
 
-use super::adds::{Name, Search};
+use super::adds::Search;
+use super::keeper::Name;
 use super::scope::{children, part};
 use super::values;
 use std::collections::HashSet;

@@ -30,3 +30,16 @@ pub(crate) struct Keeper {
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }
+
+/// What a keeper is called at some place of the source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    /// A name of a function, or of the module.
+    Of(usize, String),
+    /// An attribute.
+    Attribute(String),
+    /// An attribute of `self` in a class of this name, which was given it.
+    Own(String, String),
+    /// A method that returns it.
+    Method(String),
+}

@@ -1,7 +1,6 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
-use super::adds::Name;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Name};
 use super::scope::{ASSIGNING, FUNCTIONS, Source, below, children, outward, part};
 use super::stored::exception;
 use super::values::{CONTAINERS, called, is_empty};
