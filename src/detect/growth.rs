@@ -202,16 +202,14 @@ fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
     let r = &t.remade;
     let least = if before { FADES.1 } else { FADES.0 };
     let waits = ((PATIENCE.0 * f64::from(r.gap)) as u32).max(PATIENCE.1);
-    // All of it is new at each rise, or was made anew several times since the first (the last few of what gets larger): of many buffers of
-    // which some are replaced by larger ones most are old. What the line allocated once, before the first of these rises, is left out, such as
-    // workspaces of cuBLAS.
+    // All of it is new at each rise, or was made anew several times since the first, in as many blocks for a while (the last few of what gets
+    // larger): of many buffers of which some are replaced by larger ones most are old, and of a queue that fills none gets larger. What the line
+    // allocated once, before the first of these rises, is left out, such as workspaces of cuBLAS.
     let old = t.births.list().iter().take_while(|b| b.last <= r.first.0);
     let once = total(old.clone().map(|b| b.total.blocks));
-    let is_anew = t
-        .births
-        .list()
-        .get(old.count())
-        .is_none_or(|b| b.first >= r.last.0 - (r.rises / RENEWED).min(r.last.0))
+    let is_row = r.last.0.saturating_sub(r.more) >= LARGER;
+    let row = if is_row { (r.rises / RENEWED).min(r.last.0) } else { 0 };
+    let is_anew = t.births.list().get(old.count()).is_none_or(|b| b.first >= r.last.0 - row)
         && once <= r.last.1.blocks.saturating_sub(once).max(ONCE);
     let longer = LONGER.get(r.ends as usize).copied().unwrap_or(LONGER_AT_LAST);
     is_anew

@@ -34,7 +34,7 @@ fn cuda_is_called_before_the_interpreter_begins() {
     assert!(status.expect("cc starts").success());
     for with in interpreters::all() {
         // One that begins, and is proved then; and one that never does.
-        let begins = ["settle", "plain"];
+        let begins = ["wait", "plain"];
         let (_folder, ran) = both(&library, |f| job(f, with, "program.py", "released", &begins));
         let recording = Recording::read(&ran.succeeded().recording()).whole();
         let has_stack = recording.events.iter().any(|e| match &e.body {

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import threading
+import time
 
 from allocator import Allocator
 
@@ -237,6 +238,12 @@ def begun():
     gc.set_threshold(*before)
     gc.enable()
     gc.collect()
+
+
+def wait():
+    """Runs long enough for a thread that looks for the interpreter now and then, on a busy machine too."""
+    for _ in range(20):
+        time.sleep(0.05)
 
 
 def settle():
