@@ -350,14 +350,20 @@ fn is_in_training(h: &Holder) -> bool {
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
 /// whatever allocates in this process.
 pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
-    let is_found = known.is_some_and(|k| matches!(k.held_by, HeldBy::Found(_)));
-    if is_found && because(f, known).ends_with(UNCOLLECTED) {
+    let holders = known.and_then(|k| match &k.held_by {
+        HeldBy::Found(holders) => Some(holders),
+        _ => None,
+    });
+    if holders.is_some() && because(f, known).ends_with(UNCOLLECTED) {
         return Some(OF_CYCLES.to_owned());
     }
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
-        return kept.remedy.clone();
+        // Of a graph, or of what takes part in training, the statement tells more than what helps with any container.
+        let is_plain = holders.is_some_and(|all| all.iter().all(|h| !h.graph && h.part.is_none()));
+        let of_any = f.kind.info().remedy_without_graph.filter(|_| is_plain);
+        return kept.remedy.clone().or_else(|| of_any.map(str::to_owned));
     }
-    if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+    if let Some(holders) = holders {
         if holders.first().is_some_and(Holder::is_of_cells) {
             return Some(OF_CELLS.to_owned());
         }

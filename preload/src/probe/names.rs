@@ -16,7 +16,8 @@ const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
 const WRAPPERS: [&str; 7] =
     ["queue", "asyncio.queues", "collections", "contextlib", "cachetools", "weakref", "_weakrefset"];
-const WRAPPING_ROOMS: [&str; 4] = ["torch.nn.", "torch.optim.", "IPython.", "ipykernel."];
+const WRAPPING_ROOMS: [&str; 5] =
+    ["torch.nn.", "torch.optim.", "IPython.", "ipykernel.", "sortedcontainers."];
 
 /// Public attributes of PyTorch's optimizers that have tensors.
 const OF_OPTIMIZERS: [&str; 2] = ["state", "param_groups"];

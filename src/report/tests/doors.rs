@@ -196,15 +196,15 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
             of(54, 62, u64::MAX, Ended::Exit),
             "after about 62 further steps or 41 s at this rate (54 at the earliest, or never if the growth stops).",
         ),
-        (slow(Ended::Running), "in more than 10,000 steps."),
-        (slow(Ended::Exit), "after more than 10,000 further steps at this rate."),
+        (slow(Ended::Running), "in more than 20,000 steps."),
+        (slow(Ended::Exit), "after more than 20,000 further steps at this rate."),
         (of(0, 0, 1, Ended::Exit), "after less than one further step at this rate."),
         (tick(54, 62, 89, Ended::Running), "in about 1 min 2 s (54 s to 1 min 29 s)."),
         (
             tick(4295, 5443, 8352, Ended::Exit),
             "after about 1 h 30 min at this rate (1 h 11 min to 2 h 19 min).",
         ),
-        (tick(700_000, 800_000, u64::MAX, Ended::Exit), "after more than 7 d at this rate."),
+        (tick(700_000, 800_000, u64::MAX, Ended::Exit), "after more than 8 d at this rate."),
     ] {
         assert_eq!(full, words);
     }

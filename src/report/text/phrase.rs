@@ -16,7 +16,8 @@ pub(super) fn current_rate(f: &Finding) -> Option<String> {
     ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
 }
 
-/// Steps beyond which no number is told, where that is also more than a week away: what is so slow has other reasons to end first.
+/// Steps beyond which only their order of magnitude is told, where that is also more than a week away: what is so slow has other reasons to end
+/// first.
 const FAR_STEPS: u64 = 10_000;
 const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
@@ -49,7 +50,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     }
     let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| *s != u64::MAX);
     if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
-        return Some((label, format!("more than {}{rate}", plural(FAR_STEPS, &noun))));
+        return Some((label, format!("more than {}{rate}", plural(first_digit(when.low), &noun))));
     }
     let about = if when.mid == u64::MAX {
         "an unknown time".to_owned()
@@ -82,10 +83,17 @@ fn rounded(n: u64) -> u64 {
     n.saturating_add(unit / 2) / unit * unit
 }
 
+/// A number down to its first digit.
+fn first_digit(n: u64) -> u64 {
+    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0));
+    n / unit * unit
+}
+
 /// The same of a job that is judged second by second: `about 1 h 31 min at this rate (1 h 12 min to 2 h 19 min)`.
 fn in_time(when: StepsToOom, rate: &str) -> String {
     if when.low > FAR_SECONDS {
-        return format!("more than {}{rate}", seconds(FAR_SECONDS));
+        const DAY: u64 = 24 * 3600;
+        return format!("more than {}{rate}", seconds(first_digit(when.low / DAY) * DAY));
     }
     let about = match when.mid {
         u64::MAX => format!("an unknown time{rate}"),

@@ -192,6 +192,9 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
             "line {line} removes entries, {text}: check that it runs often enough, and leaves few enough"
         ));
     }
+    if let Some((line, text)) = removes::limit(source, container) {
+        return Some(format!("line {line} limits its length, {text}: check that this limit is low enough"));
+    }
     let name = source.text(container);
     // By another name it is not given a new value.
     let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());

@@ -38,6 +38,26 @@ pub(super) fn statement<'t>(source: &Source<'t>, container: Node<'t>) -> Option<
     (text.len() <= LONGEST && !text.contains('\n')).then_some((line(*first), text))
 }
 
+/// A comparison of the container's length, by which a source limits it: its line, and its text.
+pub(super) fn limit<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
+    let is_it = |n: Node<'t>| source.text(n) == source.text(container) && is_same(source, n, container);
+    let is_length = |n: &Node<'t>| {
+        let given = part(*n, "arguments").map(children).unwrap_or_default();
+        n.kind() == "call"
+            && source.field(*n, "function") == "len"
+            && matches!(given.as_slice(), [one] if is_it(*one))
+    };
+    // Whether there is anything in it is no limit.
+    let is_few = |n: &Node<'t>| matches!(source.text(*n), "0" | "1");
+    let compares = |n: &&Node<'t>| {
+        let sides = children(**n);
+        sides.iter().any(is_length) && !sides.iter().any(is_few)
+    };
+    let first = source.all("comparison_operator").iter().filter(compares).min_by_key(|n| line(**n))?;
+    let text = source.text(*first);
+    (text.len() <= LONGEST && !text.contains('\n')).then_some((line(*first), text))
+}
+
 /// Whether two nodes of the same text name one thing: a variable of one scope, or an attribute within one class.
 fn is_same<'t>(source: &Source<'t>, a: Node<'t>, b: Node<'t>) -> bool {
     let Some(name) = first_name(a) else { return false };
@@ -72,6 +92,15 @@ mod tests {
         let class = "class C:\n    def put(self, k, v):\n        self.kept[k] = v\n    def trim(self):\n        self.kept.clear()\n";
         let remedy = is(class, &attribute("C", "kept", "dict"), 3, "self.kept[k] = v");
         assert!(remedy.starts_with("line 5 removes entries, self.kept.clear(): "), "{remedy}");
+        // A comparison may be all that is seen of its limit.
+        let class = "class Buffer:\n    def push(self, x):\n        if len(self.data) < self.cap:\n            self.data.append(x)\n        else:\n            self.data[self.at] = x\n";
+        let remedy = is(class, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");
+        assert!(remedy.starts_with("line 3 limits its length, len(self.data) < self.cap: "), "{remedy}");
+        for other in ["len(self.data) % 10 == 0", "len(self.data) > 0", "len(x) < self.cap"] {
+            let other = class.replace("len(self.data) < self.cap", other);
+            let remedy = is(&other, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");
+            assert!(!remedy.contains("limits"), "{remedy}");
+        }
         // A variable of that name in another function is another one.
         let other = format!("def f():\n    cache = {{}}\n    cache.clear()\n{add}\n");
         let remedy = is(&other, &global("cache", "dict"), 4, add);
