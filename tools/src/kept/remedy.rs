@@ -192,13 +192,10 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
             "line {line} removes entries, {text}: check that it runs often enough, and leaves few enough"
         ));
     }
-    if let Some((line, text)) = removes::limit(source, container) {
-        return Some(format!("line {line} limits its length, {text}: check that this limit is low enough"));
-    }
     let name = source.text(container);
     // By another name it is not given a new value.
     let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());
-    Some(match of_type {
+    let advice = match of_type {
         OF_LISTS if filled == Some("list") && is_its_own => format!(
             "call {name}.clear() at the end of each epoch, or limit its length: {name} = collections.deque(maxlen=…)"
         ),
@@ -206,7 +203,8 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
             "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
         ),
         other => other.to_owned(),
-    })
+    };
+    Some(removes::unless_limited(source, container, advice))
 }
 
 /// The one value that is kept, where its text is short and takes a method: `loss`, `net(x).mean()`.

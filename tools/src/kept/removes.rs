@@ -38,8 +38,18 @@ pub(super) fn statement<'t>(source: &Source<'t>, container: Node<'t>) -> Option<
     (text.len() <= LONGEST && !text.contains('\n')).then_some((line(*first), text))
 }
 
-/// A comparison of the container's length, by which a source limits it: its line, and its text.
-pub(super) fn limit<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
+/// Advice for a container, the length of which the source may limit already.
+pub(super) fn unless_limited<'t>(source: &Source<'t>, container: Node<'t>, advice: String) -> String {
+    match limit(source, container) {
+        None => advice,
+        Some((line, text)) => format!(
+            "if line {line}, {text}, limits its length, check that this limit is low enough; otherwise {advice}"
+        ),
+    }
+}
+
+/// A comparison of the container's length, by which a source may limit it: its line, and its text.
+fn limit<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
     let is_it = |n: Node<'t>| source.text(n) == source.text(container) && is_same(source, n, container);
     let is_length = |n: &Node<'t>| {
         let given = part(*n, "arguments").map(children).unwrap_or_default();
@@ -95,7 +105,8 @@ mod tests {
         // A comparison may be all that is seen of its limit.
         let class = "class Buffer:\n    def push(self, x):\n        if len(self.data) < self.cap:\n            self.data.append(x)\n        else:\n            self.data[self.at] = x\n";
         let remedy = is(class, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");
-        assert!(remedy.starts_with("line 3 limits its length, len(self.data) < self.cap: "), "{remedy}");
+        assert!(remedy.starts_with("if line 3, len(self.data) < self.cap, limits its length, "), "{remedy}");
+        assert!(remedy.contains("otherwise call self.data.clear()"), "{remedy}");
         for other in ["len(self.data) % 10 == 0", "len(self.data) > 0", "len(x) < self.cap"] {
             let other = class.replace("len(self.data) < self.cap", other);
             let remedy = is(&other, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");
