@@ -31,8 +31,8 @@ const SEGMENT_UNMAP: i32 = Kind::SegmentUnmap as i32;
 const SNAPSHOT: i32 = Kind::Snapshot as i32;
 const OOM: i32 = Kind::Oom as i32;
 
-/// One counter per device, on a cache line of its own. The device's allocator lock is held whenever it is touched, so it
-/// needs no read-modify-write of the hardware's: as long as no block was counted that CUDA itself handed out, under no lock.
+/// One counter per device, on a cache line of its own. PyTorch's events come with the device's allocator lock held, so they need no
+/// read-modify-write of the hardware's, until a block is counted that CUDA itself handed out (`of_many`): no lock orders those.
 #[repr(align(64))]
 struct Sequence {
     next: AtomicU32,
