@@ -258,13 +258,21 @@ fn containers_of_modules_and_a_tuple_that_a_method_builds() {
 #[test]
 fn gradients_are_held_by_whoever_has_the_parameters() {
     let folder = Folder::new("gradients");
-    let report = reports(&folder, &["gradients_of_experts"]).remove(0);
-    let finding = largest(&report);
+    let reports = reports(&folder, &["gradients_of_experts", "graphs_of_gradients"]);
+    let [experts, graphs] = reports.as_slice() else { panic!("two reports") };
+    let finding = largest(experts);
     let (name, details) = holder(finding);
     assert!(["experts, a local", "ModuleList."].iter().any(|n| name.starts_with(n)), "{finding:#}");
     assert_eq!((&details["gradient"], &details["owner"]), (&true.into(), &"module".into()), "{details:#}");
     assert_eq!((&finding["certainty"], &finding["kept_at"]), (&"growing".into(), &Value::Null));
     assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with("zero_grad()")), "{finding:#}");
+    // A backward that creates a graph gives the gradients all graphs of before.
+    let finding = largest(graphs);
+    let (name, details) = holder(finding);
+    assert!(["net, a local", "Linear."].iter().any(|n| name.starts_with(n)), "{finding:#}");
+    assert_eq!((&details["gradient"], &details["graph"]), (&true.into(), &true.into()), "{details:#}");
+    assert_eq!(finding["kept_at"]["line"].as_u64(), Some(marked("graphs_of_gradients")), "{finding:#}");
+    assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with("create_graph=True")), "{finding:#}");
 }
 
 /// The last error of a chain has all the others, and what their frames have.

@@ -40,7 +40,7 @@ pub struct Holder {
     pub bound: Option<HolderBound>,
     /// It keeps the blocks through the autograd graphs of tensors in it.
     pub graph: bool,
-    /// The blocks are gradients of tensors in it.
+    /// The blocks are gradients of tensors in it; with `graph`, the graphs of these keep them.
     pub gradient: bool,
     /// Its entries are the tensors themselves, and it is one object: it holds no more of them than it has entries.
     pub direct: bool,
@@ -296,7 +296,8 @@ impl Holder {
     /// What of the tensors in it keeps the blocks, where it is not these themselves.
     fn by(&self) -> &'static str {
         match (self.graph, self.gradient) {
-            (true, _) => "the autograd graphs of ",
+            (true, true) => "the autograd graphs of the gradients of ",
+            (true, false) => "the autograd graphs of ",
             (false, true) => "the gradients of ",
             _ => "",
         }

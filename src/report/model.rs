@@ -367,7 +367,7 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         if holders.first().is_some_and(Holder::is_of_cells) {
             return Some(OF_CELLS.to_owned());
         }
-        if holders.first().is_some_and(|h| h.gradient) {
+        if holders.first().is_some_and(|h| h.gradient && !h.graph) {
             return Some(OF_GRADIENTS.to_owned());
         }
         let part = holders.first().filter(|h| !h.graph && is_in_training(h)).and_then(|h| h.part.as_deref());

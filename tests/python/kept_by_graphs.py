@@ -52,6 +52,14 @@ def contexts_of_many_losses():
 
 
 @case
+def graphs_of_gradients():
+    net = torch.nn.Linear(64, 64, device="cuda")
+    for i in steps():
+        out = net(torch.randn(1024, 64, device="cuda")).pow(2)
+        out.mean().backward(create_graph=True)  # KEEPS graphs_of_gradients
+
+
+@case
 def objects_on_contexts():
     losses = []
     for i in steps():

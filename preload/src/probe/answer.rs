@@ -19,12 +19,12 @@ const ATTRIBUTES: u32 = 4;
 /// Containers of modules and of parameters.
 const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
-/// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's, or (`gradients`) gradients of such; what was named
-/// on the way up from those, and from the tops of graphs.
+/// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's, or (`gradients`) gradients of such, or kept by graphs
+/// of gradients alone (`deep`); what was named on the way up from those, and from the tops of graphs.
 pub(super) fn answer_for(
     about: &Value,
     group: u64,
-    [found, gradients]: [u64; 2],
+    [found, gradients, deep]: [u64; 3],
     climbed: &[Named],
     risen: &[Named],
 ) -> Value {
@@ -68,7 +68,7 @@ pub(super) fn answer_for(
             let ways = if *graph { [risen, climbed] } else { [climbed, risen] };
             let more = json!({
                 "graph": graph,
-                "gradient": !graph && mask & !gradients == 0,
+                "gradient": mask & !(if *graph { deep } else { gradients }) == 0,
                 "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
                 "through": through(all),
                 "blocks": all.len(),
@@ -222,7 +222,7 @@ mod tests {
             named("FunctionBackward.context", 8, false, 2),
         ];
         let risen = [named("__main__.losses", 8 | 16, true, 2)];
-        let answer = answer_for(&json!({"n": 1}), 31, [15, 0], &climbed, &risen);
+        let answer = answer_for(&json!({"n": 1}), 31, [15, 0, 0], &climbed, &risen);
         let told = |i: usize, key: &str| answer["holders"][i][key].clone();
         assert_eq!((&answer["status"], &answer["blocks"]), (&json!("found"), &json!(5)));
         assert_eq!((told(0, "name"), told(0, "blocks")), (json!("Trainer.history"), json!(2)));
@@ -236,7 +236,7 @@ mod tests {
     fn a_name_on_the_way_that_many_objects_have_stands_for_all_of_them() {
         let mut climbed = vec![named("__main__.net", 7, true, 4)];
         climbed.extend([1, 2, 4].map(|bit| named("a closure of hook", bit, false, 1)));
-        let answer = answer_for(&json!(1), 7, [7, 0], &climbed, &[]);
+        let answer = answer_for(&json!(1), 7, [7, 0, 0], &climbed, &[]);
         let names = answer["holders"][0]["names"].as_array().expect("names");
         assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
     }
@@ -251,8 +251,9 @@ mod tests {
         };
         let of = |i: u32| Named { entries: None, ..named(&format!("Store.batch{i}"), 1 << i, false, 1) };
         let with = |n: u32| (0..n).map(of).chain([store.clone()]).collect::<Vec<_>>();
-        let first =
-            |all: &[Named], group| answer_for(&json!(1), group, [group, 0], all, &[])["holders"][0].clone();
+        let first = |all: &[Named], group| {
+            answer_for(&json!(1), group, [group, 0, 0], all, &[])["holders"][0].clone()
+        };
         let many = first(&with(5), 31);
         assert_eq!((&many["name"], &many["through"]), (&json!("store, a local of run"), &Value::Null));
         // A few fields are no such thing, nor are containers, nor is one that has all of it.
@@ -276,7 +277,7 @@ mod tests {
         let dump = (0..5).map(|i| one(Rank::Attribute, "Dump", i)).chain([list]).collect::<Vec<_>>();
         let globals = (0..5).map(|i| one(Rank::Global, "__main__", i)).collect::<Vec<_>>();
         for (all, name) in [(dump, "Dump.__dict__"), (globals, "__main__.__dict__")] {
-            let answer = answer_for(&json!(1), 31, [31, 0], &all, &[]);
+            let answer = answer_for(&json!(1), 31, [31, 0, 0], &all, &[]);
             let holder = &answer["holders"][0];
             assert_eq!((&holder["name"], &holder["blocks"]), (&json!(name), &json!(5)), "{answer}");
             assert_eq!(
@@ -295,7 +296,7 @@ mod tests {
             module("Model._modules", 6),
             Named { has_modules: true, kind: "Adapters".into(), ..module("Model.adapters", 5) },
         ];
-        let holder = &answer_for(&json!(1), 3, [3, 0], &climbed, &[])["holders"][0];
+        let holder = &answer_for(&json!(1), 3, [3, 0, 0], &climbed, &[])["holders"][0];
         assert_eq!((&holder["name"], &holder["part"]), (&json!("Model.adapters"), &json!("module")));
         assert_eq!(holder["through"], Value::Null);
     }
@@ -319,7 +320,7 @@ mod tests {
         };
         let mut climbed: Vec<Named> = (0..6).flat_map(layer).collect();
         climbed.push(Named { entries: None, piles: false, ..named("__main__.opt", 63, true, 4) });
-        let first = |all: &[Named]| answer_for(&json!(1), 63, [63, 0], all, &[])["holders"][0].clone();
+        let first = |all: &[Named]| answer_for(&json!(1), 63, [63, 0, 0], all, &[])["holders"][0].clone();
         let holder = first(&climbed);
         assert_eq!((&holder["name"], &holder["blocks"]), (&json!("Layer.lora"), &json!(6)));
         climbed.push(named("snapshots, a local of main", 63, true, 9));
@@ -328,10 +329,10 @@ mod tests {
 
     #[test]
     fn nothing_found_says_why() {
-        let none = answer_for(&json!(1), 3, [0, 0], &[], &[]);
+        let none = answer_for(&json!(1), 3, [0, 0, 0], &[], &[]);
         assert_eq!(none["status"], json!("not_found"));
         assert!(none["reason"].as_str().is_some_and(|r| r.contains("an extension holds them")));
-        let unnamed = answer_for(&json!(1), 3, [1, 0], &[], &[]);
+        let unnamed = answer_for(&json!(1), 3, [1, 0, 0], &[], &[]);
         assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("no named Python object")));
         assert_eq!(not_run(&json!(1), "off")["status"], json!("not_run"));
     }

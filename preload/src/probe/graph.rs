@@ -7,7 +7,7 @@
 use super::budget::Budget;
 use super::node::{self, Keeps, Node, Saved};
 use super::objects::{Class, Map};
-use super::tensors::Nodes;
+use super::tensors::{Autograd, Nodes};
 use super::types::Types;
 use super::world::World;
 use crate::platform::pages::Pages;
@@ -268,11 +268,14 @@ impl Walk {
         let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return Some(false) };
         let pages = Pages::default();
         // SAFETY: the caller's promise.
-        let made = unsafe {
+        let (made, gradient) = unsafe {
             if types.of(top).class == Class::Node {
-                Some(w.torch.node_of(top))
+                (Some(w.torch.node_of(top)), None)
             } else {
-                w.torch.autograd(&pages, &w.torch.of_python(&[top])).first().map(|m| (m.node, m.control))
+                let own = w.torch.autograd(&pages, &w.torch.of_python(&[top]));
+                let gradient = w.torch.of_gradients(&pages, &own);
+                let made = |all: &[Autograd]| all.first().map(|m| (m.node, m.control));
+                (made(&own), made(&gradient).filter(|m| m.0 != 0))
             }
         };
         let (mut known, mut before) = (Nodes::default(), None::<Node>);
@@ -284,7 +287,11 @@ impl Walk {
                 let Some(node) = node else { return Some(false) };
                 let leads = match &before {
                     Some(b) => b.edges(&w.torch, &pages).contains(&(node.at, node.control)),
-                    None => made == Some((node.at, node.control)),
+                    None => {
+                        let first = (node.at, node.control);
+                        let is_gradients = |above| node::is_near(&w.torch, &pages, &mut known, above, first);
+                        made == Some(first) || gradient.is_some_and(is_gradients)
+                    }
                 };
                 if !leads {
                     return Some(false);

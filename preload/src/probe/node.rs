@@ -61,6 +61,35 @@ impl Counted {
     }
 }
 
+/// Most nodes that are looked at below the newest of a gradient.
+const NEAR: usize = 256;
+
+/// Whether a node is another one or stands a few edges below it: a backward that creates a graph puts the sum of a gradient on top of what
+/// the gradient was before.
+pub(super) fn is_near(
+    torch: &Torch,
+    pages: &Pages,
+    known: &mut Nodes,
+    above: (u64, u64),
+    wanted: (u64, u64),
+) -> bool {
+    let (mut met, mut at) = (vec![above], 0);
+    while let Some(&next) = met.get(at).filter(|_| at < NEAR) {
+        if next == wanted {
+            return true;
+        }
+        at += 1;
+        let node = nodes(torch, pages, known, &[next.0]).pop().flatten();
+        let edges = node.filter(|n| (n.at, n.control) == next).map(|n| n.edges(torch, pages));
+        for edge in edges.into_iter().flatten() {
+            if !met.contains(&edge) {
+                met.push(edge);
+            }
+        }
+    }
+    false
+}
+
 /// What stands at these addresses, where it is a node that is alive; in their order.
 pub(super) fn nodes(torch: &Torch, pages: &Pages, known: &mut Nodes, at: &[u64]) -> Vec<Option<Node>> {
     let heads = pages.words::<HEAD>(at);

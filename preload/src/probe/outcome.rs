@@ -16,7 +16,7 @@ impl Work {
             self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
         let found = self.tensors.values().fold(0, |a, m| a | m);
         // What something else keeps as well is kept by that.
-        let seen = [found, self.of_gradients & !self.of_tensors];
+        let seen = [found, self.of_gradients & !self.of_tensors, self.by_gradients];
         let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
         let mut all: Vec<Value> = self.about().zip(&self.groups).map(one).collect();
         for (mine, before) in all.iter_mut().zip(&self.close) {

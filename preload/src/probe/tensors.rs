@@ -248,6 +248,12 @@ impl Torch {
         self.counted.reference(unsafe { [read(object + 16), read(object + 16 + 8 * last)] })
     }
 
+    /// What autograd says of the gradients of tensors.
+    pub(super) fn of_gradients(&self, pages: &Pages, tensors: &[Autograd]) -> Vec<Autograd> {
+        let gradients: Vec<u64> = tensors.iter().map(|a| a.grad).collect();
+        self.autograd(pages, &self.implementations(pages, &gradients))
+    }
+
     /// What autograd says of tensors, in their order.
     pub(super) fn autograd(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<Autograd> {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();

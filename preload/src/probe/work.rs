@@ -97,6 +97,9 @@ pub(super) struct Work {
     /// Samples that such tensors and storages lie in, and samples that gradients do.
     pub(super) of_tensors: u64,
     pub(super) of_gradients: u64,
+    /// Tensors whose gradient has a graph, and samples that only such graphs were seen to keep.
+    with_graphs: HashSet<u64>,
+    pub(super) by_gradients: u64,
     pub(super) climb: Option<Climb>,
     /// Tensors that a node has made, with that.
     pub(super) made: Vec<(u64, u64)>,
@@ -368,8 +371,10 @@ impl Work {
         }
         let pages = Pages::default();
         let autograd = w.torch.autograd(&pages, &known);
-        for ((tensor, blocks), autograd) in
-            tensors.drain(..).zip(w.torch.blocks(&pages, &known)).zip(autograd)
+        // A backward that created a graph has made the gradient a part of it.
+        let gradients = w.torch.of_gradients(&pages, &autograd);
+        for (((tensor, blocks), autograd), of_gradient) in
+            tensors.drain(..).zip(w.torch.blocks(&pages, &known)).zip(autograd).zip(gradients)
         {
             let mask = |data: [u64; 3]| {
                 data.iter().filter_map(|d| self.samples.get(d)).fold(0, |all, bit| all | bit)
@@ -380,8 +385,13 @@ impl Work {
                 self.of_tensors |= own;
                 self.of_gradients |= gradient;
             }
-            if autograd.node != 0 && self.made.len() < graph::NODES {
-                self.made.push((tensor, autograd.node));
+            if of_gradient.node != 0 {
+                self.with_graphs.insert(tensor);
+            }
+            for node in [autograd.node, of_gradient.node] {
+                if node != 0 && self.made.len() < graph::NODES {
+                    self.made.push((tensor, node));
+                }
             }
         }
     }
@@ -462,12 +472,16 @@ impl Work {
         for by in walk.found.iter().map(|k| k.by).collect::<HashSet<u64>>() {
             walk.settle_top(by);
         }
+        let mut by_others = 0;
         for kept in &walk.found {
             let mask = self.wanted.get(&kept.what).copied().unwrap_or(0);
+            let is_gradients = self.with_graphs.contains(&kept.by);
+            *if is_gradients { &mut self.by_gradients } else { &mut by_others } |= mask;
             for tensor in [kept.by, walk.top(kept.by)] {
                 *from.entry(tensor).or_default() |= mask;
             }
         }
+        self.by_gradients &= !by_others;
         self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
         self.stage = Stage::Rise;
     }

@@ -1,6 +1,7 @@
 //! From a finding to the statement that keeps it: the probe's answer, and the user's own source as it lies on this machine.
 
 use super::find::{Found, Statement, find};
+use super::gradients;
 use super::keeper::Keeper;
 use super::remade::{self, Line};
 use crate::{files, holder};
@@ -57,8 +58,8 @@ fn search(
     }
     let answer = holder::answer_of(finding, replay)?;
     let HeldBy::Found(holders) = held_by else { return None };
-    // What does not grow keeps none of what does; and gradients are made by a backward.
-    let first = holders.first().filter(|h| !h.stays && !h.gradient)?;
+    // What does not grow keeps none of what does; and gradients are made by a backward, which may give them a graph.
+    let first = holders.first().filter(|h| !h.stays && (h.graph || !h.gradient))?;
     // One that explains little of it does not say where it is kept.
     let staying = total(holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks));
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
@@ -72,6 +73,9 @@ fn search(
         .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
         .filter(|f| is_own(&f.file))
         .collect();
+    if first.gradient {
+        return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None));
+    }
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
     let others = replay.sites().iter().map(|s| names.frames(s.stack).filter(|f| is_own(&f.file)));
@@ -143,6 +147,12 @@ fn remade_at<'a>(frames: impl IntoIterator<Item = &'a Frame>, texts: &Texts<'_>)
         }
     }
     None
+}
+
+/// The backward that gives gradients a graph, where the line of a frame has it.
+fn gradients_at(frame: &Frame, texts: &Texts<'_>) -> Option<KeptAt> {
+    let Statement { line, text, remedy } = gradients::at(&texts.of_own(&frame.file)?, frame.line)?;
+    Some(KeptAt { file: frame.file.clone(), line, source: text, remedy })
 }
 
 /// Whether a name stands in a text, and not as a part of a longer one.

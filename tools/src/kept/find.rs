@@ -102,9 +102,18 @@ const LONGEST: usize = 120;
 
 fn statement<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Statement {
     let node = add.statement();
-    let mut text = source.text(node).split_whitespace().collect::<Vec<&str>>().join(" ");
-    if text.chars().count() > LONGEST {
-        text = text.chars().take(LONGEST - 1).chain(['…']).collect();
+    Statement {
+        line: scope::line(node),
+        text: in_one_line(source.text(node)),
+        remedy: remedy::suggest(source, add, keeper),
     }
-    Statement { line: scope::line(node), text, remedy: remedy::suggest(source, add, keeper) }
+}
+
+/// The text of a statement in one line, which is not too long.
+pub(super) fn in_one_line(statement: &str) -> String {
+    let text = statement.split_whitespace().collect::<Vec<&str>>().join(" ");
+    if text.chars().count() <= LONGEST {
+        return text;
+    }
+    text.chars().take(LONGEST - 1).chain(['…']).collect()
 }

@@ -7,6 +7,7 @@ mod evidence;
 mod files;
 mod find;
 mod given;
+mod gradients;
 mod hooks;
 mod instances;
 mod keeper;
