@@ -92,6 +92,17 @@ fn blocks_past_the_cache_are_judged_and_other_memory_is_told_apart() {
     assert!(name.contains("ffi"), "who called is named: {}", p["libraries"]);
 }
 
+/// CUDA's own blocks are counted with PyTorch's and under no lock, so their records may come late. PyTorch's keep their order.
+#[test]
+fn blocks_of_cuda_beside_pytorch_leave_its_sums_right() {
+    let folder = Folder::new("direct-beside");
+    let (_, ran) = job(&folder, ("PYTORCH_CUDA_ALLOC_CONF", ""), &["beside"]);
+    let recording = Recording::read(&ran.recording()).whole();
+    let own: Vec<bool> = recording.blocks().iter().map(|b| b.pool.is_direct()).collect();
+    assert!(own.contains(&true) && own.contains(&false), "CUDA's own and PyTorch's are recorded");
+    report(&ran.recording()).whole();
+}
+
 /// The calls of CUDA that reach the device are the job's own, through each of PyTorch's allocators, captures included.
 #[test]
 fn no_call_of_cuda_is_added() {

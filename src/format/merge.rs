@@ -9,6 +9,10 @@
 //!
 //! Times of one device that are equal (they are rounded in pages) are put right by the device's sequence numbers, which
 //! also tell whether something is missing: see [`Merge::holes`].
+//!
+//! Blocks that CUDA itself hands out are counted under no lock: one may be seen long before a record with a lower number, and that one
+//! comes late. Whatever is not due waits only for lower numbers of its device that are here, so a late record never stands behind
+//! one that is due: PyTorch's own events keep their order.
 
 use super::raw::{Kind, Record, SEQUENCE_MODULUS, flag};
 
@@ -110,17 +114,22 @@ impl Sequences {
     #[inline]
     fn is_due(&self, r: &Record) -> bool {
         match self.expected.get(usize::from(r.device)) {
-            Some(Some(e)) => r.sequence() == e.sequence || (e.merged && r.sequence() == next(e.sequence)),
+            Some(Some(e)) => r.sequence() == e.sequence,
             _ => true,
         }
+    }
+
+    /// How far a record's number is ahead of the one that is due; negative: it comes late.
+    fn ahead(&self, r: &Record) -> i32 {
+        let Some(Some(e)) = self.expected.get(usize::from(r.device)) else { return 0 };
+        let ahead = (r.sequence().wrapping_sub(e.sequence) % SEQUENCE_MODULUS) as i32;
+        if ahead > SEQUENCE_MODULUS as i32 / 2 { ahead - SEQUENCE_MODULUS as i32 } else { ahead }
     }
 
     /// How many numbers would be missing before a record, were it next.
     fn missing_before(&self, r: &Record) -> u64 {
         let Some(Some(e)) = self.expected.get(usize::from(r.device)) else { return 0 };
-        let ahead = r.sequence().wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
-        let comes_late = ahead > SEQUENCE_MODULUS / 2;
-        if comes_late { 0 } else { u64::from(ahead.saturating_sub(u32::from(e.merged))) }
+        u64::try_from(self.ahead(r)).unwrap_or(0).saturating_sub(u64::from(e.merged))
     }
 
     #[inline]
@@ -290,22 +299,46 @@ impl Merge {
         }
     }
 
-    /// The head of queue `but` is not due: hands out what another ring has that is, and what stands before it there.
-    fn earlier(&mut self, but: usize, f: &mut impl FnMut(&Record, u32, u32)) -> bool {
-        let Some(device) = self.queues.get(but).and_then(Queue::head).map(|r| r.device) else { return false };
-        let found = self.queues.iter().enumerate().filter(|&(i, _)| i != but).find_map(|(i, q)| {
-            let ahead = q.records.get(q.at..)?.iter().take(LOOK_AHEAD);
-            let k = ahead
-                .enumerate()
-                .find(|(_, x)| is_sequenced(x.kind) && x.device == device)
-                .filter(|(_, x)| self.sequences.is_due(x))
-                .map(|(k, _)| k)?;
-            Some((i, k))
-        });
-        let Some((i, k)) = found else { return false };
+    /// Hands out something where the head of queue `first` is not due: what comes before it in its device's order, if that is here.
+    /// `false`: it has the least number of what is here.
+    fn earlier(&mut self, first: usize, f: &mut impl FnMut(&Record, u32, u32)) -> bool {
+        // What stands before that may itself not be due, on another device.
+        let mut of = first;
+        for _ in 0..self.queues.len() {
+            let Some((i, k)) = self.least_before(of) else { break };
+            if k == 0 && self.is_cut_before(i) {
+                return false;
+            }
+            let Some(q) = self.queues.get_mut(i) else { return false };
+            let (count, _) = q.hand_out(&mut self.sequences, (k + 1, u64::MAX, k == 0), f);
+            if count > 0 {
+                self.swaps += 1;
+                return true;
+            }
+            of = i;
+        }
+        if of == first || self.is_cut_before(of) {
+            return false;
+        }
         self.swaps += 1;
-        self.take(i, k + 1, f);
+        self.take(of, 1, f);
         true
+    }
+
+    /// The queue that has the least number of a device, if that is less than the one at the head of queue `of`, and how many records
+    /// stand before it.
+    fn least_before(&self, of: usize) -> Option<(usize, usize)> {
+        let head = self.queues.get(of).and_then(Queue::head)?;
+        let others = self.queues.iter().enumerate().filter(|&(i, _)| i != of);
+        let (ahead, i, k) = others
+            .filter_map(|(i, q)| {
+                let records = q.records.get(q.at..)?;
+                let of_device = |x: &Record| is_sequenced(x.kind) && x.device == head.device;
+                let k = records.iter().take(LOOK_AHEAD).position(of_device)?;
+                Some((self.sequences.ahead(records.get(k)?), i, k))
+            })
+            .min()?;
+        (ahead < self.sequences.ahead(head)).then_some((i, k))
     }
 }
 
@@ -388,6 +421,58 @@ mod tests {
         m.extend(0, 1, &[event(7, 7)]);
         assert_eq!(order(&mut m), [7]);
         assert_eq!(m.holes(), 1);
+    }
+
+    #[test]
+    fn a_late_record_comes_before_a_due_one_of_another_ring() {
+        let mut m = Merge::default();
+        // CUDA's block took number 2 while the thread of number 1 had not published it.
+        m.extend(0, 1, &[event(10, 0)]);
+        m.extend(9, 9, &[event(12, 2)]);
+        m.end_sweep(13);
+        assert_eq!(order(&mut m), [0, 2]);
+        m.extend(0, 1, &[event(11, 1)]);
+        m.extend(1, 2, &[event(14, 3)]);
+        m.end();
+        assert_eq!(order(&mut m), [1, 3]);
+        assert_eq!(m.holes(), 0);
+    }
+
+    #[test]
+    fn late_records_of_equal_times_have_the_order_of_their_numbers() {
+        let mut m = Merge::default();
+        m.extend(0, 1, &[event(10, 0)]);
+        m.extend(9, 9, &[event(10, 3)]);
+        m.end_sweep(13);
+        assert_eq!(order(&mut m), [0, 3]);
+        m.extend(0, 1, &[event(11, 2)]);
+        m.extend(1, 2, &[event(11, 1), event(14, 4)]);
+        m.end();
+        assert_eq!(order(&mut m), [1, 2, 4]);
+        assert_eq!(m.holes(), 0);
+    }
+
+    #[test]
+    fn what_follows_a_merged_free_is_the_next_number_if_that_is_here() {
+        let mut m = Merge::default();
+        let merged = Record { flags: flag::COMPLETED, ..event(10, 0) };
+        m.extend(0, 1, &[merged, event(11, 2)]);
+        m.extend(1, 2, &[event(11, 1), event(12, 3)]);
+        m.end();
+        assert_eq!(order(&mut m), [0, 1, 2, 3]);
+        assert_eq!(m.holes(), 0);
+    }
+
+    #[test]
+    fn what_stands_before_a_due_record_keeps_the_order_of_its_own_device() {
+        let mut m = Merge::default();
+        let other = |t, n| Record { device: 1, ..event(t, n) };
+        m.extend(0, 1, &[event(10, 0), other(10, 10), event(11, 2)]);
+        m.extend(1, 2, &[other(12, 12), event(12, 1)]);
+        m.extend(2, 3, &[other(12, 11)]);
+        m.end();
+        assert_eq!(order(&mut m), [0, 10, 11, 12, 1, 2]);
+        assert_eq!(m.holes(), 0);
     }
 
     #[test]

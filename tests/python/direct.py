@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import torch
 
@@ -73,6 +74,29 @@ elif what == "graph":
         graph.replay()
     del before, graph, out
     torch.cuda.synchronize()
+elif what == "beside":  # blocks of CUDA's own before PyTorch begins, and on while three threads of PyTorch's have some
+    program, stop = ctypes.CDLL(None), threading.Event()
+
+    def own():
+        p = ctypes.c_void_p()
+        while not stop.is_set():
+            assert program.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(1000)) == 0
+            assert program.cudaFree(p) == 0
+
+    def pytorch():
+        while not stop.is_set():
+            [torch.empty(1000 + i, device="cuda") for i in range(20)]
+            time.sleep(2e-4)
+
+    assert program.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1000)) == 0
+    threads = [threading.Thread(target=t) for t in (own, pytorch)]
+    for t in threads:
+        t.start()
+    model, optimizer, kept = train(20)
+    stop.set()
+    for t in threads:
+        t.join()
+    said["allocated"] = torch.cuda.memory_allocated()
 elif what == "oom":
     try:
         more = max(1 << 36, torch.cuda.get_device_properties(0).total_memory * 2)
