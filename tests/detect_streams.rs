@@ -7,6 +7,8 @@ mod afterwards;
 mod anew;
 #[path = "detect_streams/cards.rs"]
 mod cards;
+#[path = "detect_streams/evident.rs"]
+mod evident;
 #[path = "detect_streams/failures.rs"]
 mod failures;
 #[path = "detect_streams/fills.rs"]
@@ -21,6 +23,8 @@ mod judged;
 mod leaks;
 #[path = "leakbench/events/load.rs"]
 mod load;
+#[path = "detect_streams/lost.rs"]
+mod lost;
 #[path = "detect_streams/notes.rs"]
 mod notes;
 #[path = "bench/page.rs"]

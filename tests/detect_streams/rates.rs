@@ -188,7 +188,7 @@ impl Mistakes {
             self.twice.len()
         );
         let told = |list: &[(u64, String)], what: &str| {
-            list.iter().take(4).for_each(|(seed, l)| println!("    {what} {seed}: {l}"));
+            list.iter().take(40).for_each(|(seed, l)| println!("    {what} {seed}: {l}"));
         };
         told(&self.leak, "leak");
         told(&self.idle, "idle");
@@ -245,6 +245,7 @@ fn leak_rates() {
     );
     let only = std::env::var("STRANDLINE_SHAPE").unwrap_or_default();
     let (mut must_all, mut named_all, mut missed) = (0u64, 0u64, Vec::new());
+    let (mut lost_all, mut silent_all) = ([0u64; 2], [0u64; 2]);
     let mut add = |name: &str, all: Vec<Said>| {
         let named = all.iter().filter(|s| s.2.named.is_some()).count();
         let must: Vec<&Said> = all.iter().filter(|s| s.1).collect();
@@ -252,7 +253,16 @@ fn leak_rates() {
         let lost = || found.iter().filter_map(|s| Some((s.0, s.2.lost?)));
         let (drawn, n, without) = (all.len(), lost().count(), without(&found));
         println!("| {name} | {drawn} | {named} | {} | {} | {n} | {without:.1} |", must.len(), found.len());
-        lost().for_each(|(seed, step)| println!("    lost {seed} at {step}"));
+        for (what, all) in [("lost", &mut lost_all), ("silent", &mut silent_all)] {
+            let when =
+                |s: &Said| if what == "lost" { s.2.lost } else { s.2.silent.filter(|_| s.2.lost.is_none()) };
+            for (s, step) in found.iter().filter_map(|s| Some((s, when(s)?))) {
+                let is_back = s.2.when.last().is_some_and(|w| w.1 == s.2.steps);
+                let end = if is_back { "named at the end" } else { "not named at the end" };
+                println!("    {what} {} at {step}: {end} ({}); named in {:?}", s.0, s.2.steps, s.2.when);
+                *all = [all[0] + 1, all[1] + u64::from(!is_back)];
+            }
+        }
         (must_all, named_all) = (must_all + must.len() as u64, named_all + found.len() as u64);
         missed.extend(must.iter().filter(|s| s.2.named.is_none()).map(|s| (name.to_string(), s.0)));
     };
@@ -285,6 +295,9 @@ fn leak_rates() {
         add(shape.0, each(seeds(), of));
     }
     println!("{named_all} of {must_all} named; missed: {:?}", &missed[..missed.len().min(20)]);
+    println!(
+        "lost at some step of the last third, and at the end: {lost_all:?}; silent then: {silent_all:?}"
+    );
     assert!(named_all * 1000 >= must_all * 999);
 }
 

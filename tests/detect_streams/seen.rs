@@ -1,5 +1,6 @@
 //! What is said of a drawn job from step to step, against what its events say is true.
 
+use crate::evident::Evident;
 use crate::synthetic::Drawn;
 use std::collections::BTreeMap;
 use strandline::detect::{Certainty, Detector, Finding, Policy, Severity};
@@ -15,9 +16,11 @@ pub(crate) struct Seen {
     pub(crate) alert: Option<(u32, String)>,
     /// At the end something grows of which no line does.
     pub(crate) idle: Option<String>,
-    /// The step at which the guilty lines (of `leak.py`) were named first, and one of the last third at which they were not.
+    /// The step at which the guilty lines (of `leak.py`) were named first, and one of the last third at which they were not though they must be.
     pub(crate) named: Option<u32>,
     pub(crate) lost: Option<u32>,
+    /// The same where nobody could tell that it goes on.
+    pub(crate) silent: Option<u32>,
     /// Of the steps from then on, at how many they were named, and at how many not.
     pub(crate) stood: [u32; 2],
     /// Something that was named begins anew: when, and of which lines.
@@ -27,10 +30,14 @@ pub(crate) struct Seen {
     /// Different steps that left blocks of guilty lines which live at the end, and are old by then; and how many bytes live there.
     pub(crate) left: usize,
     pub(crate) left_bytes: i64,
+    /// From which step to which one guilty lines were named.
+    pub(crate) when: Vec<(u32, u32)>,
+    /// Steps of the job.
+    pub(crate) steps: u32,
 }
 
 /// A line, as text.
-fn text(f: &Frame) -> String {
+pub(crate) fn text(f: &Frame) -> String {
     format!("{}:{}", f.file, f.line)
 }
 
@@ -38,11 +45,13 @@ impl Seen {
     pub(crate) fn of(d: &Drawn) -> Seen {
         let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
         let mut seen = Seen::default();
+        let evident = Evident::of(d);
         let mut stood: BTreeMap<u32, u32> = BTreeMap::new();
         for item in &d.items {
             let p = replay.apply(item, &d.names);
             detector.after(p, &replay);
             let Some(step) = p.step else { continue };
+            seen.steps = step;
             let lines = |f: &Finding| -> Vec<String> {
                 f.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| text(&s.frame)).collect()
             };
@@ -71,9 +80,17 @@ impl Seen {
             if guilty || seen.named.is_some() {
                 seen.stood[usize::from(!guilty)] += 1;
             }
+            match seen.when.last_mut().filter(|w| w.1 + 1 == step) {
+                Some(w) if guilty => w.1 = step,
+                _ if guilty => seen.when.push((step, step)),
+                _ => {}
+            }
             match (guilty, seen.named) {
                 (true, None) => seen.named = Some(step),
-                (false, Some(_)) if u64::from(step) > d.steps * 2 / 3 => seen.lost = seen.lost.or(Some(step)),
+                (false, Some(_)) if u64::from(step) > d.steps * 2 / 3 => {
+                    let lost = if evident.at(step) { &mut seen.lost } else { &mut seen.silent };
+                    *lost = lost.or(Some(step));
+                }
                 _ => {}
             }
         }
@@ -93,6 +110,38 @@ impl Seen {
         });
         seen
     }
+}
+
+/// Of each line (and stream), the steps from which blocks live at the end, and how many others lived for three steps or more.
+pub(crate) fn kept_by_line(d: &Drawn) -> BTreeMap<String, (String, usize)> {
+    let (mut live, mut died) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
+    let mut step = 0u32;
+    for item in &d.items {
+        match item {
+            Item::Event(Event { body: Body::Alloc(b), .. }) => {
+                let line = d.names.frames(b.stack).next().map(text).unwrap_or_default();
+                live.insert(b.addr.0, (format!("{line}@{}", b.stream.0), step));
+            }
+            Item::Event(Event { body: Body::FreeRequested(b), .. }) => {
+                if let Some((line, born)) = live.remove(&b.addr.0) {
+                    *died.entry(line).or_default() += usize::from(born + 2 < step);
+                }
+            }
+            Item::Event(Event { body: Body::ManualStep(_), .. }) => step += 1,
+            _ => {}
+        }
+    }
+    let mut kept: BTreeMap<String, BTreeMap<u32, u32>> = BTreeMap::new();
+    live.into_values().for_each(|(line, born)| {
+        *kept.entry(line).or_default().entry(born + 1).or_default() += 1;
+    });
+    let say = |(step, n): (&u32, &u32)| if *n > 1 { format!("{step}x{n}") } else { step.to_string() };
+    let all = kept.into_iter().map(|(line, births)| {
+        let died = died.get(&line).copied().unwrap_or(0);
+        let births: Vec<String> = births.iter().map(say).collect();
+        (line, (births.join(" "), died))
+    });
+    all.collect()
 }
 
 /// Blocks and bytes.
