@@ -1,7 +1,7 @@
 //! What a job does after its last step: it serves, or evaluates. No step ends there, so that nothing of it is judged.
 
 use crate::event::{Bytes, DeviceId, Nanos};
-use crate::replay::Replay;
+use crate::replay::{Device, Replay};
 
 /// Nanoseconds after the last step, and times the mean step, from which on it is no part of the next step.
 const LEAST: u64 = 10_000_000_000;
@@ -19,6 +19,22 @@ pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
     (has_steps && is_long).then_some(since / 1_000_000_000)
 }
 
+/// When the last training step ended, of a job that has done something else since, for longer than it trained, and had more allocated then than in
+/// any step.
+pub fn after_training(replay: &Replay) -> Option<Nanos> {
+    let last = replay.last_step_time();
+    let has_trained = replay.step_source().is_training() && replay.steps() > 0;
+    let is_longer = replay.time().0.saturating_sub(last.0) > last.0;
+    (has_trained && is_longer && replay.devices().any(|d| is_after_steps(d, replay))).then_some(last)
+}
+
+/// Whether a device had clearly more allocated after the last step than in any.
+fn is_after_steps(d: &Device, replay: &Replay) -> bool {
+    let in_steps = d.rows.iter().map(|r| r.peak.0).max();
+    d.peak_allocated.step > replay.steps()
+        && in_steps.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
+}
+
 /// The seconds after the last step, and the most that was allocated on a device then, where that is more than in any step. In a job that has
 /// ended one second is no part of a step either.
 pub(super) fn most_after_steps(replay: &Replay) -> Option<(u64, DeviceId, Bytes)> {
@@ -26,11 +42,6 @@ pub(super) fn most_after_steps(replay: &Replay) -> Option<(u64, DeviceId, Bytes)
     let is_over = replay.step_source().is_training() && replay.steps() > 0 && replay.ended().is_some();
     let ended = (is_over && since > 0).then_some(since);
     let seconds = ended.or_else(|| seconds_without(replay, replay.time()))?;
-    let peak = |d: &crate::replay::Device| {
-        let in_steps = d.rows.iter().map(|r| r.peak).max()?;
-        let is_after =
-            d.peak_allocated.step > replay.steps() && d.peak_allocated.bytes.0 > in_steps.0 / 20 * 21;
-        is_after.then_some((seconds, d.id, d.peak_allocated.bytes))
-    };
-    replay.devices().filter_map(peak).max_by_key(|(_, _, bytes)| *bytes)
+    let all = replay.devices().filter(|d| is_after_steps(d, replay));
+    all.map(|d| (seconds, d.id, d.peak_allocated.bytes)).max_by_key(|(_, _, bytes)| *bytes)
 }

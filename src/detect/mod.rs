@@ -41,6 +41,7 @@ mod survivors;
 mod until_full;
 mod verdict;
 
+pub use after_steps::after_training;
 pub use case::{LONG_GROWTH, UNCOLLECTED};
 pub use cause::Cause;
 pub use certainty::{Bound, Certainty, Evidence};

@@ -13,7 +13,7 @@ use super::refused::Refused;
 use super::series::Point;
 use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
-use crate::event::steps::{StepMachine, StepSource};
+use crate::event::steps::{Iterations, StepMachine, StepSource};
 use crate::event::{
     Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, PackageFolders, SiteId, StackId,
     StreamId, ThreadId,
@@ -111,8 +111,11 @@ impl Replay {
                 if m.contains_key("holders") {
                     self.take_answers(&answers.unwrap_or_default());
                 }
-                if let Some(stack) = m.get(ITERATIONS).and_then(serde_json::Value::as_u64) {
-                    self.machine.count_iterations(StackId(stack as u32));
+                if let Some(told) = m.get(ITERATIONS)
+                    && let Some(stack) = told["stack"].as_u64()
+                {
+                    let after = told["after_ns"].as_u64().map(Nanos);
+                    self.machine.count_iterations(Iterations { stack: StackId(stack as u32), after });
                 }
                 self.sizes_from_facts();
                 self.sites.packages = PackageFolders::of_facts(&self.meta);
@@ -156,9 +159,9 @@ impl Replay {
     pub fn microbatches(&self) -> u32 {
         self.microbatches
     }
-    /// The stack whose allocations begin iterations, where those are counted ([`ITERATIONS`]).
-    pub fn iteration(&self) -> Option<StackId> {
-        self.machine.iteration()
+    /// What iterations are counted by, where they are ([`ITERATIONS`]).
+    pub fn iterations(&self) -> Option<Iterations> {
+        self.machine.iterations()
     }
     /// What steps are counted by.
     pub fn step_source(&self) -> StepSource {

@@ -1,18 +1,29 @@
-"""Jobs without training that end within seconds: iterations.py collects|answers|loads|fails"""
-import sys
+"""Jobs that end within seconds, without training: iterations.py collects|answers|loads|fails; and some that train, and then do something else for
+longer: serves|evaluates"""
+import sys, time
 
 import torch
 
 what = sys.argv[1]
 ON = {"device": "cuda"}
+began = time.monotonic()
 net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda().eval()
 outputs, answers = [], 0
+if what in ("serves", "evaluates"):
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(30):
+        net(torch.randn(64, 256, **ON)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+trained = time.monotonic()
 rows = 1 << 17 if what == "fails" else 1024
 with torch.no_grad():
-    for _ in range(0 if what == "loads" else 60):
+    for i in range(0 if what == "loads" else 60):
         batch = torch.randn(rows, 256, **ON)
-        if what == "answers":
+        if what in ("answers", "evaluates"):
             answers += net(batch).shape[0]
         else:
             outputs.append(net(batch))
+        if what in ("serves", "evaluates"):
+            time.sleep((trained - began) / 20)
 print(answers, len(outputs))

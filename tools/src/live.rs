@@ -6,7 +6,7 @@ use crate::symbols::Symbols;
 use crate::{known, recording};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strandline::detect::{Detector, Finding, judge};
+use strandline::detect::{Detector, Finding, after_training, judge};
 use strandline::event::Names;
 use strandline::replay::{Progress, Replay};
 use strandline::report::{Known, Process};
@@ -63,15 +63,16 @@ impl Iterations {
     /// Looks, where it is time to.
     fn look(&mut self, so_far: &Analysis, path: &Path, is_ending: bool) {
         let replay = &so_far.replay;
-        // A training is judged by its steps, from its first backward on.
-        if replay.step_source().is_training() {
+        // A training is judged by its steps, from its first backward on, until it has done something else for longer.
+        let after = after_training(replay);
+        if replay.step_source().is_training() && after.is_none() {
             self.analysis = None;
             return;
         }
         if self.is_last || replay.events() == 0 {
             return;
         }
-        let began = *self.began.get_or_insert(replay.time().0);
+        let began = after.map_or_else(|| *self.began.get_or_insert(replay.time().0), |last| last.0);
         if is_ending || replay.time().0.saturating_sub(began) >= self.due.max(FIRST_LOOK) {
             self.due = self.due.max(FIRST_LOOK).saturating_mul(2);
             self.is_last = is_ending;

@@ -1,6 +1,6 @@
 //! What a loop without training steps can be counted by: a place that allocates again and again, until the end.
 
-use crate::event::{Body, Event, StackId};
+use crate::event::{Body, Event, Nanos, StackId};
 use rustc_hash::FxHashMap;
 
 /// A place must have come so often: a loop of fewer iterations is too short to be judged by them.
@@ -14,6 +14,15 @@ const FREED: u64 = 4;
 /// Allocations after the last iteration that are still of it, or of what the job does with its results: at most so many more than
 /// two iterations have.
 const AFTER: u64 = 64;
+
+/// What the iterations of a loop are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iterations {
+    /// Each begins where this stack allocates.
+    pub stack: StackId,
+    /// Of a job that has trained before: when its last training step ended. What came before is no iteration, and training steps are not counted.
+    pub after: Option<Nanos>,
+}
 
 /// What the allocations of a job without steps come from, to find the loop that it spends its time in.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +97,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Block, Nanos, ThreadId};
+    use crate::event::{Block, ThreadId};
 
     /// The beginnings of iterations in a job whose letters are stacks that allocate; `.` frees.
     fn of(job: &str) -> (Option<char>, bool) {
@@ -121,5 +130,21 @@ mod tests {
         }
         assert_eq!(of(&"abbb...".repeat(20)), (Some('b'), true), "layers, in a loop that is too short");
         assert_eq!(of(&format!("{load}{}", "ab..".repeat(40))), (Some('a'), false));
+    }
+
+    #[test]
+    fn of_a_job_that_has_trained_only_what_comes_after_is_counted() {
+        use super::super::{StepMachine, StepSource};
+        let mut machine = StepMachine::default();
+        machine.count_iterations(Iterations { stack: StackId(7), after: Some(Nanos(50)) });
+        let block = Block { stack: StackId(7), ..Block::default() };
+        let mut ends = 0;
+        for at in (0..100).step_by(5).map(Nanos) {
+            for body in [Body::OptimizerBegin(1), Body::OptimizerEnd(1), Body::Alloc(block)] {
+                let ended = machine.feed(&Event { time: at, thread: ThreadId(0), body });
+                ends += ended.iter().flatten().count();
+            }
+        }
+        assert_eq!((ends, machine.steps(), machine.source()), (10, 10, StepSource::Iteration));
     }
 }

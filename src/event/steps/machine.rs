@@ -1,6 +1,7 @@
 //! The machine that says where a step ends, and its rules.
 
 use super::gradients::Gradients;
+use super::iterations::Iterations;
 use super::threads::{PART, Threads};
 use super::turns::{Heard, IN_BACKWARD, Turns};
 use crate::event::{Body, Event, Nanos, StackId, ThreadId, named};
@@ -121,8 +122,8 @@ pub struct StepMachine {
     /// The most runs without a backward that turned out to be parts of a step.
     pub(super) parts: u32,
     pub(super) next_tick: Option<Nanos>,
-    /// The stack whose allocations begin iterations, instead of ticks. It is told by a reader, and is not saved.
-    pub(super) iteration: Option<StackId>,
+    /// What iterations are counted by, instead of ticks. It is told by a reader, and is not saved.
+    pub(super) iterations: Option<Iterations>,
 }
 
 impl StepMachine {
@@ -159,14 +160,21 @@ impl StepMachine {
     /// An event that says nothing but the time, and of an allocation its stack.
     #[inline]
     fn quiet(&mut self, now: Nanos, stack: Option<StackId>) -> [Option<Boundary>; 2] {
-        match (self.source, self.iteration) {
+        match (self.source, self.iterations) {
             (StepSource::None | StepSource::Time, None) => self.tick(now),
-            (StepSource::None | StepSource::Iteration, Some(_)) if self.iteration == stack => self.iterates(),
+            (StepSource::None | StepSource::Iteration, Some(of))
+                if Some(of.stack) == stack && of.after.is_none_or(|last| now >= last) =>
+            {
+                self.iterates()
+            }
             _ => [None, None],
         }
     }
 
     fn mark(&mut self, e: &Event) -> [Option<Boundary>; 2] {
+        if self.iterations.is_some_and(|of| of.after.is_some()) {
+            return [None, None];
+        }
         match e.body {
             Body::OptimizerBegin(id) => {
                 let before = self.replayed(id, e.thread);
@@ -416,9 +424,9 @@ impl StepMachine {
         }
     }
 
-    /// Iterations, which begin where this stack allocates, are counted instead of seconds from now on.
-    pub fn count_iterations(&mut self, stack: StackId) {
-        self.iteration = Some(stack);
+    /// Iterations are counted instead of seconds from now on.
+    pub fn count_iterations(&mut self, of: Iterations) {
+        self.iterations = Some(of);
     }
 
     /// An iteration begins: what was before it has ended.
@@ -468,9 +476,9 @@ impl StepMachine {
     pub fn microbatches(&self) -> u32 {
         self.microbatches
     }
-    /// The stack whose allocations begin iterations, where those are counted.
-    pub fn iteration(&self) -> Option<StackId> {
-        self.iteration
+    /// What iterations are counted by, where they are.
+    pub fn iterations(&self) -> Option<Iterations> {
+        self.iterations
     }
     /// What steps are counted by at present.
     pub fn source(&self) -> StepSource {

@@ -14,5 +14,5 @@ mod tests;
 mod threads;
 mod turns;
 
-pub use iterations::Recurring;
+pub use iterations::{Iterations, Recurring};
 pub use machine::{Boundary, StepMachine, StepSource, TICK};

@@ -5,7 +5,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{duration, percent, plural, size, thousands};
 use super::ended::signal;
 use super::place::line;
-use crate::event::steps::StepSource;
+use crate::event::steps::{Iterations, StepSource};
 use crate::replay::{Amount, Coverage};
 
 /// The lines.
@@ -92,7 +92,13 @@ fn steps(p: &Process<'_>) -> String {
         }
         StepSource::Time => return format!("{} (no training steps were seen)", plural(n, "second")),
         StepSource::Iteration => {
-            return format!("{} (no training steps were seen{})", plural(n, "iteration"), begins(p));
+            let is_after = p.replay.iterations().is_some_and(|of| of.after.is_some());
+            let steps = if is_after {
+                "after the last training step, which took longer than the training"
+            } else {
+                "no training steps were seen"
+            };
+            return format!("{} ({steps}{})", plural(n, "iteration"), begins(p));
         }
         StepSource::None => return "no step ended".to_owned(),
     };
@@ -108,7 +114,7 @@ fn steps(p: &Process<'_>) -> String {
 
 /// What an iteration begins with.
 fn begins(p: &Process<'_>) -> String {
-    let Some(stack) = p.replay.iteration() else { return String::new() };
+    let Some(Iterations { stack, .. }) = p.replay.iterations() else { return String::new() };
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
     own.or(p.names.frames(stack).next())
         .map_or_else(String::new, |f| format!("; each begins with an allocation at {}", line(p, f)))

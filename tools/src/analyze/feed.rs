@@ -8,7 +8,8 @@ use crate::share::{Folder, Share};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::event::{Event, Item, Names, StackId};
+use strandline::event::steps::Iterations;
+use strandline::event::{Event, Item, Names};
 use strandline::format::holders;
 use strandline::reader::{Frozen, Summary};
 use strandline::replay::{ITERATIONS, Replay};
@@ -80,9 +81,10 @@ impl Feed {
         Feed { folder: share.map(|share| Box::new(Folder::new(share))), ..self }
     }
 
-    /// The same for replays that count iterations, each of which begins where this stack allocates; as it is, where there is none.
-    pub(crate) fn by_iterations(self, stack: Option<StackId>) -> Feed {
-        Feed { first: stack.map(|stack| Item::Meta(json!({ ITERATIONS: stack.0 }))), ..self }
+    /// The same for replays that count iterations; as it is, where there are none to be counted.
+    pub(crate) fn by_iterations(self, of: Option<Iterations>) -> Feed {
+        let told = |of: Iterations| json!({ "stack": of.stack.0, "after_ns": of.after.map(|last| last.0) });
+        Feed { first: of.map(|of| Item::Meta(json!({ ITERATIONS: told(of) }))), ..self }
     }
 
     fn recorded(&mut self) -> Option<&mut Recorded> {

@@ -128,7 +128,7 @@ fn until_then(
     tell: &mut dyn FnMut(u64),
 ) -> Result<Judged, Error> {
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
-    let (share, by) = (judged.share.as_ref(), (Some(until), judged.replay.iteration()));
+    let (share, by) = (judged.share.as_ref(), (Some(until), judged.replay.iterations()));
     let then = Judged::read_by(&judged.path, None, suppressions, share, by, tell)?;
     then.measured(tell)
 }

@@ -60,7 +60,7 @@ impl Judged {
             Some(frozen) => Feed::frozen(frozen, &self.path),
             None => Feed::open(&self.path),
         }?;
-        Ok(feed.shared(self.share.as_ref()).by_iterations(self.replay.iteration()))
+        Ok(feed.shared(self.share.as_ref()).by_iterations(self.replay.iterations()))
     }
 
     /// As a report prints it.

@@ -16,7 +16,7 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
-use strandline::event::StackId;
+use strandline::event::steps::Iterations;
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
 use strandline::report::{self as print, Ended, snapshot};
@@ -36,7 +36,7 @@ impl Judged {
     }
 
     /// The same with what is private folded, where `share` is given. A job without steps that is too short to be judged by seconds is judged by
-    /// the iterations of its loop, where it has one.
+    /// the iterations of its loop, where it has one; so is what a job does after its training, if that took longer and grows.
     ///
     /// # Errors
     /// As [`Judged::read`].
@@ -48,12 +48,12 @@ impl Judged {
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let first = Judged::read_by(path, outcome, suppressions, share, (None, None), tell)?;
-        let Some((stack, few)) = iterations::of_judged(&first)? else { return Ok(first) };
-        let again = Judged::read_by(path, outcome, suppressions, share, (None, Some(stack)), tell)?;
+        let Some((of, few)) = iterations::of_judged(&first)? else { return Ok(first) };
+        let again = Judged::read_by(path, outcome, suppressions, share, (None, Some(of)), tell)?;
         Ok(if iterations::tells_more(&again, &first, few) { again } else { first })
     }
 
-    /// The same as of a past moment, where one is given, and by the iterations that begin where a stack allocates, where that is.
+    /// The same as of a past moment, where one is given, and by iterations, where these are to be counted.
     ///
     /// # Errors
     /// As [`Judged::read`].
@@ -62,7 +62,7 @@ impl Judged {
         outcome: Option<&Seen>,
         suppressions: &Suppressions,
         share: Option<&Share>,
-        (until, iteration): (Option<Until>, Option<StackId>),
+        (until, iterations): (Option<Until>, Option<Iterations>),
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let mut feed = Feed::open(path)?;
@@ -70,7 +70,7 @@ impl Judged {
         if let Some(frozen) = &frozen {
             feed = Feed::frozen(frozen, path)?;
         }
-        let mut feed = feed.shared(share).by_iterations(iteration);
+        let mut feed = feed.shared(share).by_iterations(iterations);
         let (mut analysis, mut steps) = take_all(&mut feed, until, tell);
         let end = until.map_or_else(|| End::of(&feed, outcome), |_| End::default());
         let ended = end.ended;
