@@ -8,6 +8,9 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use support::imported::in_one_run;
 use support::{Folder, command, python, python_with_transformers, root};
 
 const SCRIPTS: [&str; 5] = [
@@ -25,7 +28,8 @@ fn script(case: &str) -> (&'static str, String) {
     all.find(|(_, text)| text.contains(&format!("def {case}("))).expect("a case of a script")
 }
 
-/// The report of each case, in their order. Each is a job of its own; they are forked from one process, so that PyTorch is imported once.
+/// The report of each case, in their order. Each is a job of its own, and two run at a time; all are forked from one process, so that PyTorch is
+/// imported once for all tests.
 #[track_caller]
 fn reports(folder: &Folder, cases: &[&str]) -> Vec<Value> {
     reports_of(python(), folder, cases)
@@ -33,19 +37,28 @@ fn reports(folder: &Folder, cases: &[&str]) -> Vec<Value> {
 
 #[track_caller]
 fn reports_of(python: &Path, folder: &Folder, cases: &[&str]) -> Vec<Value> {
-    let recordings = folder.join("rec");
-    let mut jobs = Command::new(command());
-    jobs.arg("run").arg("-o").arg(&recordings).arg("--");
-    jobs.arg(python).arg(root().join("tests/python/forked.py"));
-    for case in cases {
-        jobs.arg(root().join(script(case).0)).arg(case);
-    }
-    jobs.current_dir(folder.path());
-    let output = jobs.env("FAKE_CUDA_TOTAL", "24GiB").output().expect("the command starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches("done ").count(), cases.len(), "{said}");
-    cases.iter().map(|case| report(&recordings.join(format!("{case}.strand")))).collect()
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let reports: Vec<OnceLock<Value>> = cases.iter().map(|_| OnceLock::new()).collect();
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
+            let (did, recording) = in_one_run(python, &root().join(script(case).0), case, folder.path());
+            let said = String::from_utf8_lossy(&did.stdout);
+            if !did.status.success() || !said.contains(&format!("done {case}")) {
+                let why = format!("{case}: {} {said}{}", did.status, String::from_utf8_lossy(&did.stderr));
+                failed.lock().expect("no panic").push(why);
+            } else {
+                let at = cases.iter().position(|c| c == case).expect("one of them");
+                let _ = reports[at].set(report(&recording));
+            }
+            let _ = std::fs::remove_file(recording);
+        }
+    };
+    std::thread::scope(|s| {
+        [s.spawn(work), s.spawn(work)].into_iter().for_each(|w| w.join().expect("no panic"))
+    });
+    let failed = failed.into_inner().expect("no panic");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    reports.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
 fn report(recordings: &Path) -> Value {

@@ -1,6 +1,6 @@
 //! Jobs that are forked from a process which has imported PyTorch, before any of them calls CUDA: most of what a small job takes is that import.
 
-use super::{Job, Ran, root, without};
+use super::{Job, Ran, command, root, without};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,29 +19,39 @@ struct Imported {
     said: PathBuf,
 }
 
+/// Where its words go that runs below `strandline run`, and what its jobs record.
+const WORDS: &str = "words";
+const RECORDINGS: &str = "recordings";
+
 impl Imported {
-    /// Starts it with a Python.
-    fn start(mut python: Command) -> Imported {
+    /// Starts it with a Python: what begins its command is made of the folder that is its own.
+    fn start(begins: impl FnOnce(&Path) -> Command) -> Imported {
         let said =
             std::env::temp_dir().join(format!("strandline-imported-{}-{}", std::process::id(), next()));
         std::fs::create_dir_all(&said).expect("a temporary folder");
+        let mut python = begins(&said);
         python.arg("-u").arg(root().join("tests/python/imported.py")).arg(&said);
         let process = python.stdin(Stdio::piped()).spawn().expect("it starts");
         Imported { process: Mutex::new(process), said }
     }
 
-    /// The one of this test program for a Python and a preload.
-    fn with(python: &OsStr, preload: &OsStr) -> Arc<Imported> {
+    /// The one of this test program that is called so, for a Python.
+    fn of(python: &OsStr, name: &OsStr, begins: impl FnOnce(&Path) -> Command) -> Arc<Imported> {
         type All = HashMap<(OsString, OsString), Arc<Imported>>;
         static ALL: OnceLock<Mutex<All>> = OnceLock::new();
         let mut all = locked(ALL.get_or_init(Mutex::default));
-        let started = || {
+        let started = || Arc::new(Imported::start(begins));
+        all.entry((python.to_owned(), name.to_owned())).or_insert_with(started).clone()
+    }
+
+    /// The one for a Python and a preload.
+    fn with(python: &OsStr, preload: &OsStr) -> Arc<Imported> {
+        Imported::of(python, preload, |_| {
             let mut command = Command::new(python);
             without(&mut command, &["STRANDLINE_"]);
             command.env("LD_PRELOAD", preload);
-            Arc::new(Imported::start(command))
-        };
-        all.entry((python.to_owned(), preload.to_owned())).or_insert_with(started).clone()
+            command
+        })
     }
 
     /// Runs a script with its arguments to its end, at most so long.
@@ -70,13 +80,32 @@ impl Imported {
         let until = Instant::now() + most;
         while !status.exists() {
             let ended = locked(&self.process).try_wait().expect("it can be asked");
-            assert!(ended.is_none() && Instant::now() < until, "the job hangs: {argv:?} {ended:?}");
+            let words = || std::fs::read_to_string(self.said.join(WORDS)).unwrap_or_default();
+            let goes_on = ended.is_none() && Instant::now() < until;
+            assert!(goes_on, "the job hangs: {argv:?} {ended:?} {}", words());
             std::thread::sleep(Duration::from_millis(5));
         }
         let read = |path: PathBuf| std::fs::read(path).expect("a file");
         let raw = String::from_utf8(read(status)).expect("a number").parse().expect("a number");
         Output { status: ExitStatus::from_raw(raw), stdout: read(out), stderr: read(err) }
     }
+}
+
+/// Runs `python SCRIPT CASE` to its end, below the one `strandline run` that all such jobs of a test program have: what it did, and its recording.
+pub(crate) fn in_one_run(python: &Path, script: &Path, case: &str, folder: &Path) -> (Output, PathBuf) {
+    let imported = Imported::of(python.as_os_str(), "strandline run".as_ref(), |said| {
+        let mut run = Command::new(command());
+        without(&mut run, &["STRANDLINE_"]);
+        run.arg("run").arg("-o").arg(said.join(RECORDINGS)).arg("--").arg(python);
+        // Its last words are that nothing was recorded: by then the folder is gone.
+        run.stderr(std::fs::File::create(said.join(WORDS)).expect("a file"));
+        run.env("FAKE_CUDA_TOTAL", "24GiB").env("XDG_CACHE_HOME", super::cache());
+        run
+    });
+    let recording = imported.said.join(RECORDINGS).join(format!("{}-{case}.strand", next()));
+    let env = [("STRANDLINE_OUT".into(), Some(recording.clone().into()))];
+    let argv = [script.as_os_str().to_owned(), case.into()];
+    (imported.run(&argv, &env, folder, Duration::from_secs(600)), recording)
 }
 
 /// Numbers, each once.
@@ -91,7 +120,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Job {
     /// Runs `python -u SCRIPT ARGUMENT…` to its end in a child of a process that has imported PyTorch: where it is not the beginning of a process that counts.
+    /// An allocator that is configured is that of a process of its own: PyTorch reads what it is told as it is loaded.
     pub(crate) fn run_imported(self) -> Ran {
+        let configures = |(name, value): (&OsStr, Option<&OsStr>)| {
+            name.to_string_lossy().ends_with("ALLOC_CONF") && value.is_some_and(|v| !v.is_empty())
+        };
+        if self.command.get_envs().any(configures) {
+            return self.run();
+        }
         let command = &self.command;
         let argv: Vec<OsString> =
             command.get_args().skip_while(|a| *a == "-u").map(OsStr::to_owned).collect();
