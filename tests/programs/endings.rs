@@ -1,7 +1,7 @@
 //! However a process ends, its status is its own and its recording is readable up to the last event.
 
 use crate::support::{Folder, Recording};
-use crate::{assert_has_in_order, job, same_with_and_without};
+use crate::{assert_has_in_order, job, same_as_a_bare_child, same_from_the_beginning};
 use std::os::unix::process::ExitStatusExt;
 use strandline::event::Body;
 
@@ -9,7 +9,9 @@ use strandline::event::Body;
 #[track_caller]
 fn ends(how: &str, clean: bool) {
     let folder = Folder::new("end");
-    let ran = same_with_and_without(&folder, "end.py", &[how]);
+    // A traceback has the lines that called the script.
+    let same = if how == "raise" { same_from_the_beginning } else { same_as_a_bare_child };
+    let ran = same(&folder, "end.py", &[how]);
     let recording = Recording::read(&ran.recording()).whole();
     assert_has_in_order(&recording, (1..=20).map(|i| 1000 * i));
     assert_eq!(recording.reader.summary().complete, clean);
@@ -27,7 +29,7 @@ fn exit() {
 #[test]
 fn exit_of_a_job_that_called_cuda_before_it_loaded_pytorch() {
     let folder = Folder::new("cuda-first");
-    let ran = same_with_and_without(&folder, "cuda_first.py", &[]);
+    let ran = same_from_the_beginning(&folder, "cuda_first.py", &[]);
     assert!(Recording::read(&ran.recording()).whole().reader.summary().complete);
 }
 
@@ -61,7 +63,7 @@ fn kill_loses_no_event_of_two_busy_threads() {
     let folder = Folder::new("killed");
     let counts = folder.join("counts");
     std::fs::write(&counts, [0; 16]).unwrap();
-    let ran = job(&folder, "killed.py", &[counts.to_str().unwrap()]).run();
+    let ran = job(&folder, "killed.py", &[counts.to_str().unwrap()]).run_imported();
     assert_eq!(ran.output.status.signal(), Some(9), "{}", ran.stderr());
     let counts = std::fs::read(&counts).unwrap();
     let made: u64 = counts.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).sum();

@@ -1,7 +1,7 @@
 //! What fails inside us is one line, and nothing to the job.
 
 use crate::support::{Folder, Job, Recording, python};
-use crate::{assert_has_in_order, job, same_with_and_without};
+use crate::{assert_has_in_order, job, same_as_a_bare_child, same_with_and_without};
 use strandline::event::Body;
 use strandline::format::tail::Place;
 
@@ -51,7 +51,7 @@ fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
 fn cuda_starts_where_a_recursion_leaves_hardly_a_frame() {
     for frames in ["5", "8"] {
         let folder = Folder::new("deep");
-        let ran = same_with_and_without(&folder, "deep.py", &[frames]).succeeded();
+        let ran = same_as_a_bare_child(&folder, "deep.py", &[frames]).succeeded();
         assert_eq!(ran.stdout(), "10\nend\n", "{frames}");
         let refused =
             ["no stacks", "could not be installed"].iter().any(|words| ran.stderr().contains(words));
@@ -92,7 +92,7 @@ fn hooks_are_not_added_while_the_jobs_own_are_called() {
 fn what_a_job_refuses_or_replaces_is_done_without() {
     let steps = |how: &str, name: &str| {
         let folder = Folder::new("refuses");
-        let ran = same_with_and_without(&folder, "refuses.py", &[how, name]).succeeded();
+        let ran = same_as_a_bare_child(&folder, "refuses.py", &[how, name]).succeeded();
         assert_eq!(ran.stdout(), "trained 300\n", "{how} {name}");
         let recording = Recording::read(&ran.recording()).whole();
         let stacks = !ran.ours().iter().any(|l| l.contains("no stacks"));
@@ -168,7 +168,7 @@ fn the_asynchronous_allocator_is_attached_to() {
 #[test]
 fn without_a_device_nothing_is_made() {
     let folder = Folder::new("no-device");
-    let ran = job(&folder, "plain.py", &[]).env("CUDA_VISIBLE_DEVICES", "").run();
+    let ran = job(&folder, "plain.py", &[]).env("CUDA_VISIBLE_DEVICES", "").run_imported();
     assert_eq!(ran.output.status.code(), Some(1));
     assert!(ran.stderr().contains("No CUDA GPUs are available"));
     assert_eq!(ran.ours(), Vec::<String>::new());

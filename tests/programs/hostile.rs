@@ -1,13 +1,18 @@
 //! Surroundings that a recorder must bear: the job computes what it computes without us, and every event is recorded.
 
-use crate::same_with_and_without;
 use crate::support::{Folder, Ran, Recording};
+use crate::{same_as_a_bare_child, same_from_the_beginning, same_with_and_without};
 
 /// Runs `hostile.py HOW` with and without the preload; all of it must be recorded.
 #[track_caller]
 fn bears(how: &str) -> Ran {
     let folder = Folder::new("hostile");
-    let ran = same_with_and_without(&folder, "hostile.py", &[how]).succeeded();
+    let same = match how {
+        "signals" | "traced" | "forks" => same_with_and_without,
+        "reused" | "absent" => same_from_the_beginning,
+        _ => same_as_a_bare_child,
+    };
+    let ran = same(&folder, "hostile.py", &[how]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     // One at the beginning, 4 threads of 300, 10 steps of 20.
     let torchs: Vec<usize> = ran.stdout().split_whitespace().filter_map(|w| w.parse().ok()).collect();
@@ -61,7 +66,7 @@ fn no_descriptors_to_spare() {
 #[test]
 fn no_addresses_for_the_rings() {
     let folder = Folder::new("addresses");
-    let ran = same_with_and_without(&folder, "hostile.py", &["memory"]).succeeded();
+    let ran = same_as_a_bare_child(&folder, "hostile.py", &["memory"]).succeeded();
     let ours = ran.ours();
     assert_eq!(
         ours.iter().filter(|l| l.contains("nothing is recorded, the job goes on")).count(),

@@ -18,11 +18,31 @@ fn job(folder: &Folder, script: &str, arguments: &[&str]) -> Job {
     Job::python(folder, &format!("tests/programs/{script}"), arguments)
 }
 
-/// The same program with and without the preload: status, stdout and its own stderr must be equal.
+/// The same program with and without the preload: status, stdout and its own stderr must be equal. Each is a process of its own, where the
+/// import of PyTorch, the beginning or the end of a process is what counts.
+#[track_caller]
+fn same_from_the_beginning(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
+    let with = job(folder, script, arguments).run();
+    same(with, job(folder, script, arguments).env("LD_PRELOAD", "").run())
+}
+
+/// The same where the bare one is a child of a process that has imported PyTorch, and the recorded one is a process of its own.
+#[track_caller]
+fn same_as_a_bare_child(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
+    let with = job(folder, script, arguments).run();
+    same(with, job(folder, script, arguments).env("LD_PRELOAD", "").run_imported())
+}
+
+/// The same where both are children of such processes: of programs that are about what comes after the import.
 #[track_caller]
 fn same_with_and_without(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
-    let with = job(folder, script, arguments).run();
-    let without = job(folder, script, arguments).env("LD_PRELOAD", "").run();
+    let with = job(folder, script, arguments).run_imported();
+    same(with, job(folder, script, arguments).env("LD_PRELOAD", "").run_imported())
+}
+
+/// They have done the same.
+#[track_caller]
+fn same(with: Ran, without: Ran) -> Ran {
     assert_eq!(with.output.status, without.output.status, "{}", with.stderr());
     assert_eq!(with.stdout(), without.stdout());
     assert_eq!(with.theirs(), without.theirs());

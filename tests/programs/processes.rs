@@ -1,7 +1,7 @@
 //! Which processes record, and which stay silent.
 
 use crate::support::{Folder, Job, Recording};
-use crate::{job, same_with_and_without};
+use crate::{job, same_as_a_bare_child, same_from_the_beginning};
 use strandline::event::Body;
 
 /// No line, no file, no tail.
@@ -39,7 +39,7 @@ fn switched_off_it_is_silent() {
 #[test]
 fn the_child_of_a_recording_process_leaves_no_trace() {
     let folder = Folder::new("fork-after");
-    let ran = same_with_and_without(&folder, "fork.py", &["after"]).succeeded();
+    let ran = same_as_a_bare_child(&folder, "fork.py", &["after"]).succeeded();
     assert!(ran.stdout().starts_with("child 0\n"), "{}", ran.stdout());
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(folder.files(".strand"), [ran.recording()]);
@@ -52,7 +52,7 @@ fn the_child_of_a_recording_process_leaves_no_trace() {
 #[test]
 fn the_first_cuda_call_of_a_process_is_recorded() {
     let folder = Folder::new("first");
-    let ran = same_with_and_without(&folder, "first.py", &[]).succeeded();
+    let ran = same_from_the_beginning(&folder, "first.py", &[]).succeeded();
     assert_eq!(ran.stdout(), "0\n");
     assert_eq!(
         Recording::read(&ran.recording()).whole().allocated(),
@@ -77,7 +77,7 @@ fn the_child_of_a_process_that_has_not_called_cuda_records_for_itself() {
 #[test]
 fn workers_of_a_data_loader_are_silent() {
     let folder = Folder::new("workers");
-    let ran = same_with_and_without(&folder, "workers.py", &[]).succeeded();
+    let ran = same_as_a_bare_child(&folder, "workers.py", &[]).succeeded();
     assert_eq!(ran.stdout(), "seen 128\n");
     assert_eq!(folder.files(".strand"), [ran.recording()]);
     let recording = Recording::read(&ran.recording()).whole();
@@ -106,7 +106,7 @@ fn ranks_and_restarts_name_the_file() {
         .env("RANK", "3")
         .env("WORLD_SIZE", "8")
         .env("TORCHELASTIC_RESTART_COUNT", "1")
-        .run()
+        .run_imported()
         .succeeded();
     let files = folder.files(".strand");
     assert_eq!(files.len(), 1, "{}", ran.stderr());
@@ -134,6 +134,6 @@ fn by_default_the_recording_is_named_after_the_script() {
 #[test]
 fn children_of_a_recorded_process_load_libraries() {
     let folder = Folder::new("forks");
-    let ran = same_with_and_without(&folder, "forks.py", &["300"]).succeeded();
+    let ran = same_as_a_bare_child(&folder, "forks.py", &["300"]).succeeded();
     assert_eq!(ran.stdout(), "children that hung: 0\n");
 }

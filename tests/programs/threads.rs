@@ -40,7 +40,7 @@ fn steps_are_found_where_main_only_waits() {
 #[test]
 fn phases_are_those_of_the_thread_that_allocates() {
     let folder = Folder::new("phases");
-    let ran = job(&folder, "plain.py", &[]).run().succeeded();
+    let ran = job(&folder, "plain.py", &[]).run_imported().succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     let phase = |is: fn(&strandline::event::Phase) -> bool| {
         recording.count(|b| matches!(b, Body::Alloc(b) if is(&b.phase)))

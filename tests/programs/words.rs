@@ -28,7 +28,7 @@ fn by_hand_it_says_that_it_attached_and_where_the_recording_is() {
 #[test]
 fn quietly_it_says_nothing() {
     let folder = Folder::new("quiet");
-    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run().succeeded();
+    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run_imported().succeeded();
     assert_eq!(ran.stderr(), "");
     assert!(Recording::read(&ran.recording()).whole().events.len() > 50);
 }
@@ -39,7 +39,7 @@ fn stacks_and_steps_can_be_switched_off() {
     let ran = job(&folder, "plain.py", &[])
         .env("STRANDLINE_STACKS", "none")
         .env("STRANDLINE_STEPS", "manual")
-        .run()
+        .run_imported()
         .succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     // No block has one. What called CUDA is still told, one native frame each: whose memory it is.
@@ -63,7 +63,7 @@ fn stacks_and_steps_can_be_switched_off() {
 #[test]
 fn the_c_interface_is_recorded() {
     let folder = Folder::new("manual");
-    let ran = job(&folder, "manual.py", &[]).run().succeeded();
+    let ran = job(&folder, "manual.py", &[]).run_imported().succeeded();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(ran.stdout(), format!("before 1 1\nstep 0\nstep 0\nstep 0\nafter 0 2\n{version}\n"));
     let recording = Recording::read(&ran.recording()).whole();
