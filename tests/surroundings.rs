@@ -291,24 +291,19 @@ fn a_library_that_brings_a_newer_libgcc_along() {
 #[test]
 fn eight_ranks_with_workers_and_little_shared_memory() {
     let folder = Folder::new("eight");
-    let (python, job) = (python().to_string_lossy().into_owned(), root().join(JOB));
-    let all = format!(
-        "for r in 0 1 2 3 4 5 6 7; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=8 '{python}' '{}' workers >out.$r 2>err.$r & p=\"$p $!\"; done\n\
-         s=0; for one in $p; do wait $one || s=1; done; cat out.*; grep -hv '^strandline: ' err.* >&2; exit $s",
-        job.display()
-    );
-    std::fs::write(folder.join("ranks.sh"), all).expect("an own file");
+    let (python, ranks) = (python().to_string_lossy(), root().join("tests/surroundings/ranks.py"));
+    let job = [&*python, &ranks.to_string_lossy()];
     let command = command().to_string_lossy();
     let within = "mount -t tmpfs -o size=64m none /dev/shm || exit 99\nexec \"$@\"";
     for flags in ["-m", "-Urm"] {
         let start = ["unshare", flags, "sh", "-c", within, "sh"];
-        let alone = words(&folder, &[&start[..], &["sh", "ranks.sh"]].concat(), &[]).0;
+        let alone = words(&folder, &[&start[..], &job].concat(), &[]).0;
         if alone.2.contains("unshare: ") || alone.2.contains("mount: ") {
             eprintln!("unshare {flags}: {}", alone.2);
             continue;
         }
         assert_eq!((alone.0, alone.1.matches("kept 0\n").count()), (Some(0), 8), "{alone:?}");
-        let run = [&start[..], &[&command, "run", "-o", "rec", "--", "sh", "ranks.sh"]].concat();
+        let run = [&start[..], &[&command, "run", "-o", "rec", "--"], &job].concat();
         let (under, ours) = words(&folder, &run, &[]);
         assert_eq!(under, alone, "{ours}");
         let recordings = folder.files(".strand");
