@@ -23,7 +23,7 @@ fn twins(folder: &Folder, arguments: &[&str], conf: &str) -> ([Told; 2], Ran) {
         let job = Job::python(folder, SCRIPT, &arguments)
             .env("PYTORCH_CUDA_ALLOC_CONF", conf)
             .env("STRANDLINE_SIM_TRACE", &trace);
-        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run_imported().succeeded();
         let mut said: Value = serde_json::from_str(&ran.stdout()).expect("JSON");
         said.as_object_mut().expect("an object").remove("losses");
         let mut calls = BTreeMap::new();

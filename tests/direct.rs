@@ -16,7 +16,10 @@ const UNCACHED: (&str, &str) = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1");
 
 /// `tests/python/direct.py`; what it said, and its recording.
 fn job(folder: &Folder, mode: (&str, &str), arguments: &[&str]) -> (Value, Ran) {
-    let ran = Job::python(folder, "tests/python/direct.py", arguments).env(mode.0, mode.1).run().succeeded();
+    let ran = Job::python(folder, "tests/python/direct.py", arguments)
+        .env(mode.0, mode.1)
+        .run_imported()
+        .succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
     (said, ran)
 }
@@ -117,7 +120,7 @@ fn no_call_of_cuda_is_added() {
             let trace = folder.join(if preload { "with" } else { "without" });
             let job = Job::python(&folder, "tests/python/direct.py", &[what, "alone", "8"]);
             let job = job.env(mode.0, mode.1).env("STRANDLINE_SIM_TRACE", &trace);
-            if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+            if preload { job } else { job.env("LD_PRELOAD", "") }.run_imported().succeeded();
             let mut calls = std::collections::BTreeMap::<String, usize>::new();
             for line in std::fs::read_to_string(&trace).expect("a trace").lines() {
                 *calls.entry(line.split(" ->").next().unwrap_or_default().into()).or_default() += 1;
@@ -145,7 +148,7 @@ fn a_captured_graphs_blocks_are_the_graphs() {
 #[test]
 fn the_call_that_first_heard_of_a_broken_device_is_named() {
     let folder = Folder::new("direct-fault");
-    let ran = Job::python(&folder, "tests/python/fault.py", &["700"]).run();
+    let ran = Job::python(&folder, "tests/python/fault.py", &["700"]).run_imported();
     assert_eq!(ran.output.status.code(), Some(1), "{}", ran.theirs());
     let said: Value = serde_json::from_str(&ran.stdout()).expect("JSON");
     for which in ["first", "second"] {

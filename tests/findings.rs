@@ -110,7 +110,7 @@ fn what_grows_with_every_iteration_of_a_brief_job() {
     let judged = |what: &str| {
         let folder = Folder::new("findings");
         let job = Job::python(&folder, "tests/python/iterations.py", &[what]);
-        let ran = job.env("STRANDLINE_SIM_TOTAL", "6GiB").run();
+        let ran = job.env("STRANDLINE_SIM_TOTAL", "6GiB").run_imported();
         report(&ran.recording()).whole().process
     };
     for (what, outcome, source) in [

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
-use support::{Folder, command, preload_so, python, report, root};
+use support::{Folder, Job, command, preload_so, python, report, root};
 
 /// What a command did.
 struct Did {
@@ -49,7 +49,14 @@ fn job(arguments: &[OsString]) -> Vec<OsString> {
     [python().into(), script.into()].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
+/// Words that run by themselves; a script is a child of a process that has imported PyTorch.
 fn bare(folder: &Folder, words: &[OsString], env: &[(&str, &str)]) -> Did {
+    if words[0] == python().as_os_str() && words[1] != "-c" {
+        let job = Job::program(folder, python()).args(&words[1..]).env("LD_PRELOAD", "");
+        let ran = env.iter().fold(job, |job, (name, value)| job.env(name, value)).run_imported();
+        let status = ran.output.status.code().unwrap_or_else(|| panic!("{:?}", ran.output.status));
+        return Did { status, stdout: ran.stdout(), stderr: ran.stderr() };
+    }
     let mut bare = Command::new(&words[0]);
     bare.args(&words[1..]).current_dir(folder.path()).envs(env.iter().copied()).env_remove("LD_PRELOAD");
     Did::run(bare)

@@ -50,7 +50,7 @@ fn job_with(folder: &Folder, python: Option<&str>, arguments: &[&str], conf: &st
         .env("LEAKBENCH_NO_CUDNN", "1")
         .env("PYTORCH_CUDA_ALLOC_CONF", conf)
         .env("LD_PRELOAD", "");
-    let ran = job.run_for(300.0).succeeded();
+    let ran = if python.is_none() { job.run_imported() } else { job.run_for(300.0) }.succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
     (said, ran)
 }
@@ -178,7 +178,7 @@ fn marked(mark: &str) -> usize {
 #[track_caller]
 fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
     let folder = Folder::new("late-oom");
-    let ran = asks(&folder, NASTY, &[&["oom"], arguments].concat()).run();
+    let ran = asks(&folder, NASTY, &[&["oom"], arguments].concat()).run_imported();
     let is_caught = arguments.contains(&"caught");
     assert_eq!(ran.output.status.code(), Some(i32::from(!is_caught)), "{}", ran.stderr());
     let said = last_line(&ran);
@@ -244,7 +244,8 @@ fn captured_graphs_are_no_contradiction_to_it() {
         [("graph", 12, ""), ("graph", 12, "expandable_segments:True"), ("capture", 16, "")]
     {
         let folder = Folder::new("late-graph");
-        let ran = asks(&folder, NASTY, &[what]).env("PYTORCH_CUDA_ALLOC_CONF", conf).run().succeeded();
+        let ran =
+            asks(&folder, NASTY, &[what]).env("PYTORCH_CUDA_ALLOC_CONF", conf).run_imported().succeeded();
         assert_eq!(ran.theirs(), "", "the job's stderr is its own");
         let said = last_line(&ran);
         let recording = Recording::read(&ran.recording()).whole();
@@ -268,7 +269,7 @@ fn captured_graphs_are_no_contradiction_to_it() {
 #[test]
 fn the_call_that_first_heard_of_a_broken_device_is_named_after_it() {
     let folder = Folder::new("late-fault");
-    let ran = asks(&folder, NASTY, &["fault"]).run();
+    let ran = asks(&folder, NASTY, &["fault"]).run_imported();
     assert_eq!(ran.output.status.code(), Some(1), "{}", ran.stderr());
     let p = report(&ran.recording()).whole().process;
     let call = &p["failed_call"];
@@ -298,7 +299,7 @@ fn memory_beside_torchs_is_counted_from_then_on() {
             .success()
     );
     let library = library.display().to_string();
-    let ran = asks(&folder, NASTY, &["beside", &library]).run().succeeded();
+    let ran = asks(&folder, NASTY, &["beside", &library]).run_imported().succeeded();
     let p = report(&ran.recording()).whole().process;
     // PyTorch rounds it to a power of two; what was there before was not seen.
     assert_eq!(p["pinned_host"], json!({ "bytes": 4 * MIB, "peak_bytes": 4 * MIB }), "{p}");

@@ -20,7 +20,7 @@ fn died(cause: &str, total: &str, other: &str) -> (String, Value, String) {
 fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, Value, String) {
     let folder = Folder::new("oom");
     let job = Job::python(&folder, "tests/python/oom.py", &[cause]).env("PYTORCH_CUDA_ALLOC_CONF", settings);
-    let ran = job.env("STRANDLINE_SIM_TOTAL", total).env("STRANDLINE_SIM_OTHER", other).run();
+    let ran = job.env("STRANDLINE_SIM_TOTAL", total).env("STRANDLINE_SIM_OTHER", other).run_imported();
     assert_eq!(ran.output.status.code(), Some(1), "{}{}", ran.stdout(), ran.stderr());
     assert!(ran.theirs().contains("OutOfMemoryError"), "{}", ran.stderr());
     let report = report(&ran.recording()).whole();

@@ -30,7 +30,7 @@ fn traced(folder: &Folder, preload: bool, arguments: &[&str], trace: Option<&Pat
     if let Some(trace) = trace {
         job = job.env("STRANDLINE_SIM_TRACE", trace);
     }
-    let ran = job.run().succeeded();
+    let ran = job.run_imported().succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
     (said, ran)
 }
@@ -336,7 +336,7 @@ fn the_door_calls_what_is_promised_and_nothing_else() {
             .env("XDG_CACHE_HOME", cache())
             .env("STRANDLINE_OUT", folder.join(&format!("{name}.strand")))
             .env("STRANDLINE_SIM_TRACE", &trace);
-        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run_imported().succeeded();
         (serde_json::from_str::<Value>(&ran.stdout()).expect("JSON"), called(&trace, ours))
     };
     let (_, without) = calls("plain", false, &[&plain], &BTreeSet::new());

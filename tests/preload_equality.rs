@@ -157,7 +157,7 @@ fn equal_with(with: &Path, case: &str, env: &[(&str, &str)], devices: u32) -> (R
     let arguments = [case.as_ref(), history.as_os_str()];
     let job = Job::python_at(&folder, with, "tests/python/equality.py", &arguments);
     let job = env.iter().fold(job.devices(devices), |j, (k, v)| j.env(k, v));
-    let ran = job.run().succeeded();
+    let ran = job.run_imported().succeeded();
     assert_eq!(ran.theirs(), "", "the job's own stderr");
     let recording = Recording::read(&ran.recording()).whole();
     let oracles = oracle(&history);

@@ -167,7 +167,7 @@ fn what_a_region_leaves_is_told_with_the_statement_that_keeps_it() {
     std::fs::copy(root().join("tests/python/region_keepers.py"), folder.join("job.py")).expect("a copy");
     let job = Job::program(&folder, python()).arg("job.py").env("LD_PRELOAD", "");
     let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
-    let said = job.env("XDG_CACHE_HOME", cache()).run().succeeded().stdout();
+    let said = job.env("XDG_CACHE_HOME", cache()).run_imported().succeeded().stdout();
     assert!(said.contains("  kept at "), "{said}");
     assert!(said.ends_with("done\n"), "{said}");
 }
@@ -180,7 +180,7 @@ fn regions_that_are_nested_threaded_or_broken_are_told_right() {
         let job = Job::program(&folder, python()).arg("-u").arg("job.py");
         let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
         let job = if preload { job } else { job.env("LD_PRELOAD", "") };
-        let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
+        let ran = job.env("XDG_CACHE_HOME", cache()).run_imported().succeeded();
         assert!(ran.stdout().ends_with("done\n"), "{}", ran.stdout());
     }
 }
@@ -248,7 +248,7 @@ fn a_recording_that_the_program_ends_is_complete_and_the_program_goes_on() {
         let job = Job::program(&folder, python()).arg("-u").arg("job.py").arg(way);
         let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
         let job = if way == "preload" { job } else { job.env("LD_PRELOAD", "") };
-        let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
+        let ran = job.env("XDG_CACHE_HOME", cache()).run_imported().succeeded();
         let said: Value =
             serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{way}: {e}: {}", ran.stdout()));
         assert_eq!(said["path"], json!(ran.recording()), "{way}");
