@@ -40,7 +40,7 @@ fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
         [("sent", "\nTimeoutError\nRuntimeError\nKeyboardInterrupt\nend\n"), ("timer", "400 400\nend\n")]
     {
         let folder = Folder::new("interrupted");
-        let ran = same_with_and_without(&folder, "interrupted.py", &[how]).succeeded();
+        let ran = same_as_a_bare_child(&folder, "interrupted.py", &[how]).succeeded();
         assert!(ran.stdout().ends_with(said), "{how}: {}", ran.stdout());
         assert!(!ran.stderr().contains("no stacks"), "{how}: {}", ran.stderr());
     }
@@ -168,7 +168,7 @@ fn the_asynchronous_allocator_is_attached_to() {
 #[test]
 fn without_a_device_nothing_is_made() {
     let folder = Folder::new("no-device");
-    let ran = job(&folder, "plain.py", &[]).env("CUDA_VISIBLE_DEVICES", "").run_imported();
+    let ran = job(&folder, "plain.py", &[]).env("CUDA_VISIBLE_DEVICES", "").run();
     assert_eq!(ran.output.status.code(), Some(1));
     assert!(ran.stderr().contains("No CUDA GPUs are available"));
     assert_eq!(ran.ours(), Vec::<String>::new());

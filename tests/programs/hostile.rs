@@ -1,14 +1,13 @@
 //! Surroundings that a recorder must bear: the job computes what it computes without us, and every event is recorded.
 
 use crate::support::{Folder, Ran, Recording};
-use crate::{same_as_a_bare_child, same_from_the_beginning, same_with_and_without};
+use crate::{same_as_a_bare_child, same_from_the_beginning};
 
 /// Runs `hostile.py HOW` with and without the preload; all of it must be recorded.
 #[track_caller]
 fn bears(how: &str) -> Ran {
     let folder = Folder::new("hostile");
     let same = match how {
-        "signals" | "traced" | "forks" => same_with_and_without,
         "reused" | "absent" => same_from_the_beginning,
         _ => same_as_a_bare_child,
     };

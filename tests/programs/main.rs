@@ -33,7 +33,7 @@ fn same_as_a_bare_child(folder: &Folder, script: &str, arguments: &[&str]) -> Ra
     same(with, job(folder, script, arguments).env("LD_PRELOAD", "").run_imported())
 }
 
-/// The same where both are children of such processes: of programs that are about what comes after the import.
+/// The same where both are children of such processes: of programs that are about what comes after the import, and have none of our own lines (`run_imported`).
 #[track_caller]
 fn same_with_and_without(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
     let with = job(folder, script, arguments).run_imported();

@@ -28,7 +28,7 @@ fn by_hand_it_says_that_it_attached_and_where_the_recording_is() {
 #[test]
 fn quietly_it_says_nothing() {
     let folder = Folder::new("quiet");
-    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run_imported().succeeded();
+    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run().succeeded();
     assert_eq!(ran.stderr(), "");
     assert!(Recording::read(&ran.recording()).whole().events.len() > 50);
 }

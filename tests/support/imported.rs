@@ -120,6 +120,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Job {
     /// Runs `python -u SCRIPT ARGUMENT…` to its end in a child of a process that has imported PyTorch: where it is not the beginning of a process that counts.
+    /// It has none of our own lines: its stderr is another one than there was when the library was loaded, which may be anybody's.
     /// An allocator that is configured is that of a process of its own: PyTorch reads what it is told as it is loaded.
     pub(crate) fn run_imported(self) -> Ran {
         let configures = |(name, value): (&OsStr, Option<&OsStr>)| {
