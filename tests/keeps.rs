@@ -28,8 +28,7 @@ fn script(case: &str) -> (&'static str, String) {
     all.find(|(_, text)| text.contains(&format!("def {case}("))).expect("a case of a script")
 }
 
-/// The report of each case, in their order. Each is a job of its own, and two run at a time; all are forked from one process, so that PyTorch is
-/// imported once for all tests.
+/// The report of each case, in their order. Each is a job of its own, two at a time, forked from one process that has imported PyTorch.
 #[track_caller]
 fn reports(folder: &Folder, cases: &[&str]) -> Vec<Value> {
     reports_of(python(), folder, cases)
@@ -53,9 +52,7 @@ fn reports_of(python: &Path, folder: &Folder, cases: &[&str]) -> Vec<Value> {
             let _ = std::fs::remove_file(recording);
         }
     };
-    std::thread::scope(|s| {
-        [s.spawn(work), s.spawn(work)].into_iter().for_each(|w| w.join().expect("no panic"))
-    });
+    std::thread::scope(|s| [s.spawn(work), s.spawn(work)].map(|w| w.join().expect("no panic")));
     let failed = failed.into_inner().expect("no panic");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     reports.into_iter().filter_map(OnceLock::into_inner).collect()
@@ -272,20 +269,20 @@ fn containers_of_modules_and_a_tuple_that_a_method_builds() {
 fn gradients_are_held_by_whoever_has_the_parameters() {
     let folder = Folder::new("gradients");
     let reports = reports(&folder, &["gradients_of_experts", "graphs_of_gradients"]);
-    let [experts, graphs] = reports.as_slice() else { panic!("two reports") };
-    let finding = largest(experts);
-    let (name, details) = holder(finding);
-    assert!(["experts, a local", "ModuleList."].iter().any(|n| name.starts_with(n)), "{finding:#}");
-    assert_eq!((&details["gradient"], &details["owner"]), (&true.into(), &"module".into()), "{details:#}");
+    let held = |report, names: [&str; 2], remedy: &str| {
+        let finding: &Value = largest(report);
+        let (name, details) = holder(finding);
+        assert!(names.iter().any(|n| name.starts_with(n)) && details["gradient"] == true, "{finding:#}");
+        assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with(remedy)), "{finding:#}");
+        (details.clone(), finding.clone())
+    };
+    let (details, finding) = held(&reports[0], ["experts, a local", "ModuleList."], "zero_grad()");
+    assert_eq!(details["owner"], "module", "{details:#}");
     assert_eq!((&finding["certainty"], &finding["kept_at"]), (&"growing".into(), &Value::Null));
-    assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with("zero_grad()")), "{finding:#}");
     // A backward that creates a graph gives the gradients all graphs of before.
-    let finding = largest(graphs);
-    let (name, details) = holder(finding);
-    assert!(["net, a local", "Linear."].iter().any(|n| name.starts_with(n)), "{finding:#}");
-    assert_eq!((&details["gradient"], &details["graph"]), (&true.into(), &true.into()), "{details:#}");
-    assert_eq!(finding["kept_at"]["line"].as_u64(), Some(marked("graphs_of_gradients")), "{finding:#}");
-    assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with("create_graph=True")), "{finding:#}");
+    let (details, finding) = held(&reports[1], ["net, a local", "Linear."], "create_graph=True");
+    let line = finding["kept_at"]["line"].as_u64();
+    assert_eq!((&details["graph"], line), (&true.into(), Some(marked("graphs_of_gradients"))), "{finding:#}");
 }
 
 /// The last error of a chain has all the others, and what their frames have.

@@ -28,13 +28,13 @@ pub(crate) struct Evident {
 
 impl Evident {
     pub(crate) fn of(d: &Drawn) -> Evident {
+        let line = |stack| d.names.frames(stack).next().map(text);
+        let is_guilty = |stack| line(stack).is_some_and(|l| l.starts_with("leak.py"));
         let (mut live, mut ends, mut step) = (BTreeMap::new(), Vec::new(), 1u32);
         for item in &d.items {
             match item {
-                Item::Event(Event { body: Body::Alloc(b), .. }) => {
-                    if d.names.frames(b.stack).next().map(text).is_some_and(|l| l.starts_with("leak.py")) {
-                        live.insert(b.addr.0, step);
-                    }
+                Item::Event(Event { body: Body::Alloc(b), .. }) if is_guilty(b.stack) => {
+                    live.insert(b.addr.0, step);
                 }
                 Item::Event(Event { body: Body::FreeRequested(b), .. }) => {
                     ends.extend(live.remove(&b.addr.0).map(|born| (step, step - born)));
