@@ -1,5 +1,5 @@
 """Jobs that end within seconds, without training: iterations.py collects|answers|loads|fails; and some that train, and then do something else for
-longer: serves|evaluates"""
+longer: serves|tunes|evaluates; that which tunes trains for five steps only"""
 import sys, time
 
 import torch
@@ -9,9 +9,10 @@ ON = {"device": "cuda"}
 began = time.monotonic()
 net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda().eval()
 outputs, answers = [], 0
-if what in ("serves", "evaluates"):
+trains = what in ("serves", "tunes", "evaluates")
+if trains:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    for _ in range(30):
+    for _ in range(5 if what == "tunes" else 30):
         net(torch.randn(64, 256, **ON)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -24,6 +25,6 @@ with torch.no_grad():
             answers += net(batch).shape[0]
         else:
             outputs.append(net(batch))
-        if what in ("serves", "evaluates"):
+        if trains:
             time.sleep((trained - began) / 20)
 print(answers, len(outputs))

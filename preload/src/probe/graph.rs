@@ -273,7 +273,7 @@ impl Walk {
                 (Some(w.torch.node_of(top)), None)
             } else {
                 let own = w.torch.autograd(&pages, &w.torch.of_python(&[top]));
-                let gradient = w.torch.of_gradients(&pages, &own);
+                let gradient = w.torch.autograd(&pages, &w.torch.gradients(&pages, &own));
                 let made = |all: &[Autograd]| all.first().map(|m| (m.node, m.control));
                 (made(&own), made(&gradient).filter(|m| m.0 != 0))
             }

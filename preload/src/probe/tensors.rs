@@ -32,6 +32,13 @@ pub(super) struct Implementation {
     counter: u64,
 }
 
+impl Implementation {
+    /// The blocks of each of these tensors, and those of its gradient, which is one of these.
+    pub(super) fn blocks(tensors: &[Implementation], gradients: &[Implementation]) -> Vec<[[u64; PARTS]; 2]> {
+        tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
+    }
+}
+
 /// What autograd says of a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Autograd {
@@ -221,9 +228,8 @@ impl Torch {
 
     /// The blocks of each of these tensors, and those of its gradient; 0 where it has none.
     pub(super) fn blocks(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<[[u64; PARTS]; 2]> {
-        let gradients: Vec<u64> = self.autograd(pages, tensors).into_iter().map(|a| a.grad).collect();
-        let gradients = self.implementations(pages, &gradients);
-        tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
+        let gradients = self.gradients(pages, &self.autograd(pages, tensors));
+        Implementation::blocks(tensors, &gradients)
     }
 
     /// How often the memory of each was changed in place, as autograd counts it; `None` where that is not known.
@@ -248,10 +254,10 @@ impl Torch {
         self.counted.reference(unsafe { [read(object + 16), read(object + 16 + 8 * last)] })
     }
 
-    /// What autograd says of the gradients of tensors.
-    pub(super) fn of_gradients(&self, pages: &Pages, tensors: &[Autograd]) -> Vec<Autograd> {
+    /// The gradients of tensors of which autograd says this.
+    pub(super) fn gradients(&self, pages: &Pages, tensors: &[Autograd]) -> Vec<Implementation> {
         let gradients: Vec<u64> = tensors.iter().map(|a| a.grad).collect();
-        self.autograd(pages, &self.implementations(pages, &gradients))
+        self.implementations(pages, &gradients)
     }
 
     /// What autograd says of tensors, in their order.

@@ -16,7 +16,7 @@ use super::climb::{Climb, STRIDE};
 use super::close::{self, Close};
 use super::named::Named;
 use super::objects::Class;
-use super::tensors::Torch;
+use super::tensors::{Implementation, Torch};
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
@@ -372,9 +372,11 @@ impl Work {
         let pages = Pages::default();
         let autograd = w.torch.autograd(&pages, &known);
         // A backward that created a graph has made the gradient a part of it.
-        let gradients = w.torch.of_gradients(&pages, &autograd);
+        let gradients = w.torch.gradients(&pages, &autograd);
+        let of_gradients = w.torch.autograd(&pages, &gradients);
+        let blocks = Implementation::blocks(&known, &gradients);
         for (((tensor, blocks), autograd), of_gradient) in
-            tensors.drain(..).zip(w.torch.blocks(&pages, &known)).zip(autograd).zip(gradients)
+            tensors.drain(..).zip(blocks).zip(autograd).zip(of_gradients)
         {
             let mask = |data: [u64; 3]| {
                 data.iter().filter_map(|d| self.samples.get(d)).fold(0, |all, bit| all | bit)

@@ -38,13 +38,13 @@ fn count(feed: &mut Feed, after: Option<Nanos>, recurring: &mut Recurring) {
     }
 }
 
-/// From when on iterations tell more of a job than its steps or seconds, which have found nothing: `Some(None)`: from its beginning, where too few
-/// seconds are what keeps a job without steps from being judged; after its training, where that was shorter than what followed.
+/// From when on iterations may tell more of a job than its steps or seconds, which have found nothing. `Some(None)`: from its beginning, where too few
+/// seconds are what keeps a job without steps from being judged. Else from the end of its training, where that was shorter than what followed.
 fn after(verdict: &Verdict, replay: &Replay) -> Option<Option<Nanos>> {
     if verdict.too_short && !replay.step_source().is_training() {
         return Some(None);
     }
-    after_training(replay).filter(|_| verdict.outcome == Outcome::Clean).map(Some)
+    after_training(replay).filter(|_| verdict.outcome == Outcome::Clean || verdict.too_short).map(Some)
 }
 
 /// Whether a job judged by its iterations is told so, that was too short before: for an allocation that failed, only what grew is another reason. With
@@ -52,8 +52,11 @@ fn after(verdict: &Verdict, replay: &Replay) -> Option<Option<Nanos>> {
 pub(super) fn tells_more(by_iterations: &Judged, before: &Judged, has_few_around: bool) -> bool {
     match by_iterations.verdict.outcome {
         Outcome::Leak | Outcome::Growing => true,
-        // Of a training its steps say that.
-        Outcome::Clean => before.verdict.outcome == Outcome::Unknown && !has_few_around,
+        // Of a training only its steps could say that.
+        Outcome::Clean => {
+            let is_unknown = before.verdict.outcome == Outcome::Unknown;
+            is_unknown && !has_few_around && !before.replay.step_source().is_training()
+        }
         Outcome::Oom | Outcome::Unknown => false,
     }
 }
