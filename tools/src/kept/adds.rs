@@ -178,8 +178,11 @@ impl<'s, 't> Search<'s, 't> {
         }
     }
 
-    /// Whether it is a call of a method that returns the keeper.
+    /// Whether it is a call of a method or a function that returns the keeper.
     fn is_returned(&self, call: Node<'t>) -> bool {
+        if ways::function(self.source, call).is_some_and(|name| self.names.contains(&name)) {
+            return true;
+        }
         let Some(function) = part(call, "function").filter(|f| f.kind() == "attribute") else {
             return false;
         };

@@ -13,7 +13,7 @@ use tree_sitter::Node;
 const LONGEST: usize = 2;
 
 impl<'s, 't> Search<'s, 't> {
-    /// For the names, those that are only ever assigned one of them or an entry, and properties and methods that return it.
+    /// For the names, those that are only ever assigned one of them or an entry, and functions, properties and methods that return it.
     pub(super) fn with_aliases(
         source: &'s Source<'t>,
         keeper: &'s Keeper,
@@ -25,10 +25,11 @@ impl<'s, 't> Search<'s, 't> {
                 .named(&|n| search.assigned(n).filter(|(_, v)| search.is_keeper(*v)).into_iter().collect());
             let entries = search.named(&|n| search.entries_of(n));
             for n in source.all("function_definition") {
-                let Some((name, value, is_property)) = ways::returned(source, *n) else { continue };
+                let Some((name, value)) = ways::returned(source, *n) else { continue };
                 if search.is_keeper(value) {
-                    let named = if is_property { Name::Attribute } else { Name::Method };
-                    search.names.insert(named(name.to_string()));
+                    search.names.insert(name);
+                } else if matches!(name, Name::Function(..)) && search.is_part(value) {
+                    search.entries.insert(name);
                 }
             }
             let own = search.given_to_self();
@@ -104,13 +105,15 @@ impl<'s, 't> Search<'s, 't> {
         }
     }
 
-    /// Whether a name is an entry of the keeper.
+    /// Whether a name, or what a function returns, is an entry of the keeper.
     pub(super) fn is_entry(&self, n: Node<'t>) -> bool {
         let text = self.source.text(n);
-        n.kind() == "identifier"
-            && !self.entries.is_empty()
-            && !ways::is_attribute_name(n)
-            && self.entries.contains(&Name::Of(self.source.owner(n, text), text.to_string()))
+        let is_name = || {
+            let name = || Name::Of(self.source.owner(n, text), text.to_string());
+            n.kind() == "identifier" && !ways::is_attribute_name(n) && self.entries.contains(&name())
+        };
+        let is_returned = || ways::function(self.source, n).is_some_and(|name| self.entries.contains(&name));
+        !self.entries.is_empty() && (is_name() || is_returned())
     }
 
     /// Whether a name or an attribute is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
@@ -221,6 +224,17 @@ mod tests {
         let plain = "log = []\ndef run(emit):\n    for x in data: emit(net(x))\nrun(emit=log.append)\n";
         is(plain, &global("log", "list"), 3, "emit(net(x))");
         none(&format!("{plain}run(print)\n").replace("emit=log.append", "log.pop"), &global("log", "list"));
+    }
+
+    #[test]
+    fn a_function_that_returns_it_or_an_entry() {
+        let uses = "log().append(x)";
+        let source = |returns: &str| format!("def log():\n    return {returns}\nfor x in data: {uses}\n");
+        is(&source("kept"), &global("kept", "list"), 3, uses);
+        is(&source("kept['rows']"), &global("kept", "dict"), 3, uses);
+        none(&source("other"), &global("kept", "list"));
+        let own = format!("def f(log):\n    for x in data: {uses}\n{}", "def log():\n    return kept\n");
+        none(&own, &global("kept", "list"));
     }
 
     #[test]

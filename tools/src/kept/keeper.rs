@@ -42,4 +42,6 @@ pub(super) enum Name {
     Own(String, String),
     /// A method that returns it.
     Method(String),
+    /// A function, in such a scope, that returns it.
+    Function(usize, String),
 }

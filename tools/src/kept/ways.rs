@@ -34,10 +34,9 @@ pub(super) fn has_method(source: &Source<'_>, class: &str, name: &str) -> bool {
     classes.any(|c| source.inherits(class, c))
 }
 
-/// The name of a method, the expression that it returns and does nothing else, and whether it is a property.
-pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>, bool)> {
+/// What a function is asked by, or a method, or a property, and the expression that it returns and does nothing else.
+pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(Name, Node<'t>)> {
     let around = function.parent()?;
-    source.class_around(function)?;
     let is_decorated = around.kind() == "decorated_definition";
     let is_property = is_decorated
         && children(around).iter().any(|d| d.kind() == "decorator" && source.text(*d) == "@property");
@@ -47,7 +46,21 @@ pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&
     let body = children(part(function, "body")?);
     let [only] = body.as_slice() else { return None };
     let value = children(*only).into_iter().next().filter(|_| only.kind() == "return_statement")?;
-    Some((source.field(function, "name"), value, is_property))
+    let named = part(function, "name")?;
+    let name = source.text(named).to_owned();
+    let asked = match source.class_around(function) {
+        Some(_) if is_property => Name::Attribute(name),
+        Some(_) => Name::Method(name),
+        None => Name::Function(source.owner(named, &name), name),
+    };
+    Some((asked, value))
+}
+
+/// The function that a call calls by its name.
+pub(super) fn function(source: &Source<'_>, call: Node<'_>) -> Option<Name> {
+    let function = part(call, "function").filter(|f| call.kind() == "call" && f.kind() == "identifier")?;
+    let name = source.text(function);
+    Some(Name::Function(source.owner(function, name), name.to_owned()))
 }
 
 /// Whether an assignment links what is kept to what was kept before: an object's attribute gets another object of the same type, as in
