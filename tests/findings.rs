@@ -120,11 +120,12 @@ fn what_grows_with_every_iteration_of_a_brief_job() {
         ("serves", "growing", "iteration"),
         ("tunes", "growing", "iteration"),
         ("evaluates", "clean", "optimizer"),
+        ("predicts", "clean", "optimizer"),
     ] {
         let p = judged(what);
         assert_eq!((&p["verdict"], &p["step_source"]), (&outcome.into(), &source.into()), "{what}: {p:#}");
         if what != "fails" {
-            assert_eq!(p["steps"], if what == "evaluates" { 30 } else { 60 }, "{p:#}");
+            assert_eq!(p["steps"], if source == "optimizer" { 30 } else { 60 }, "{p:#}");
         }
         let growing = p["findings"].as_array().expect("findings").iter().any(|f| f["certainty"] == "growing");
         assert_eq!(growing, outcome == "growing", "{p:#}");

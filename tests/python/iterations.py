@@ -1,5 +1,5 @@
 """Jobs that end within seconds, without training: iterations.py collects|answers|loads|fails; and some that train, and then do something else for
-longer: serves|tunes|evaluates; that which tunes trains for five steps only"""
+longer: serves|tunes|predicts|evaluates; that which tunes trains for five steps only, and what is predicted is freed as that ends"""
 import sys, time
 
 import torch
@@ -8,8 +8,8 @@ what = sys.argv[1]
 ON = {"device": "cuda"}
 began = time.monotonic()
 net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda().eval()
-outputs, answers = [], 0
-trains = what in ("serves", "tunes", "evaluates")
+outputs = []
+trains = what in ("serves", "tunes", "predicts", "evaluates")
 if trains:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for _ in range(5 if what == "tunes" else 30):
@@ -18,7 +18,10 @@ if trains:
         optimizer.zero_grad()
 trained = time.monotonic()
 rows = 1 << 17 if what == "fails" else 1024
-with torch.no_grad():
+
+
+@torch.no_grad()
+def loop(outputs, answers=0):
     for i in range(0 if what == "loads" else 60):
         batch = torch.randn(rows, 256, **ON)
         if what in ("answers", "evaluates"):
@@ -27,4 +30,7 @@ with torch.no_grad():
             outputs.append(net(batch))
         if trains:
             time.sleep((trained - began) / 20)
-print(answers, len(outputs))
+    return answers, len(outputs)
+
+
+print(*loop([] if what == "predicts" else outputs))

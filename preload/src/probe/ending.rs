@@ -36,7 +36,7 @@ pub(crate) fn at_exit() {
         _ => LONGEST,
     };
     ENDING.store(true, Release);
-    recorder::record_metadata(json!({ "ending": true }));
+    recorder::record_metadata(json!({ "ending": since_began(began) }));
     // What is begun ends before all is used up.
     while clock::moment().mono_ns.saturating_sub(began) + SLICE < most {
         if WANTED.load(Acquire) {

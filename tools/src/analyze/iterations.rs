@@ -6,11 +6,14 @@ use super::feed::Feed;
 use super::given::Given;
 use super::judged::Judged;
 use crate::error::Error;
+use serde_json::Value;
+use std::ops::ControlFlow;
 use std::path::Path;
-use strandline::detect::{Outcome, Verdict, after_training, judge};
+use strandline::detect::{Finding, Outcome, Verdict, after_training, judge};
 use strandline::event::steps::{Iterations, Recurring};
-use strandline::event::{Event, Nanos};
+use strandline::event::{Event, Item, Nanos};
 use strandline::replay::Replay;
+use strandline::report::Ended;
 
 /// By what the iterations of a job are counted that was judged too short, or that did something else after its training, where that is known;
 /// and whether a loop around that may have been too short.
@@ -44,21 +47,47 @@ fn after(verdict: &Verdict, replay: &Replay) -> Option<Option<Nanos>> {
     if verdict.too_short && !replay.step_source().is_training() {
         return Some(None);
     }
-    after_training(replay).filter(|_| verdict.outcome == Outcome::Clean || verdict.too_short).map(Some)
+    let is_open = matches!(verdict.outcome, Outcome::Clean | Outcome::Oom) || verdict.too_short;
+    after_training(replay).filter(|_| is_open).map(Some)
 }
 
 /// Whether a job judged by its iterations is told so, that was too short before: for an allocation that failed, only what grew is another reason. With
-/// a loop around that was too short nothing is clean.
-pub(super) fn tells_more(by_iterations: &Judged, before: &Judged, has_few_around: bool) -> bool {
+/// a loop around that was too short nothing is clean. Of a training only its steps could say that.
+///
+/// # Errors
+/// The recording cannot be read again.
+pub(super) fn tells_more(
+    by_iterations: &Judged,
+    before: &Judged,
+    has_few_around: bool,
+) -> Result<bool, Error> {
+    let has_trained = before.replay.step_source().is_training();
     match by_iterations.verdict.outcome {
-        Outcome::Leak | Outcome::Growing => true,
-        // Of a training only its steps could say that.
-        Outcome::Clean => {
-            let is_unknown = before.verdict.outcome == Outcome::Unknown;
-            is_unknown && !has_few_around && !before.replay.step_source().is_training()
-        }
-        Outcome::Oom | Outcome::Unknown => false,
+        Outcome::Leak | Outcome::Growing if has_trained => is_kept_to_the_end(by_iterations),
+        Outcome::Leak | Outcome::Growing => Ok(true),
+        Outcome::Clean => Ok(before.verdict.outcome == Outcome::Unknown && !has_few_around && !has_trained),
+        Outcome::Oom | Outcome::Unknown => Ok(false),
     }
+}
+
+/// Whether what grew after a training was kept until Python began to end, or the job was ended. What an evaluation collects is freed as it returns,
+/// and what it makes anew and larger is no leak of a job that goes on.
+fn is_kept_to_the_end(judged: &Judged) -> Result<bool, Error> {
+    let grows = |f: &&Finding| f.is_active_leak() && !f.is_remade();
+    let mut found = judged.findings().iter().filter(grows).peekable();
+    let Some(ending) = judged.replay.meta().get("ending").and_then(Value::as_u64) else {
+        return Ok(found.peek().is_some() && judged.ended != Ended::Exit);
+    };
+    let mut replay = Replay::new();
+    judged.again()?.until(|item, names| {
+        if matches!(item, Item::Event(e) if e.time.0 >= ending) {
+            return ControlFlow::Break(());
+        }
+        replay.apply(item, names);
+        ControlFlow::Continue(())
+    });
+    let live = |f: &Finding| replay.blocks(f.device).filter(|h| f.counts(h) && !h.pending).count() as u64;
+    Ok(found.any(|f| live(f) * 2 >= f.blocks_now))
 }
 
 /// A job that runs, as its iterations show it so far; `None` where its steps, or its seconds, are what tells.

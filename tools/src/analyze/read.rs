@@ -50,7 +50,7 @@ impl Judged {
         let first = Judged::read_by(path, outcome, suppressions, share, (None, None), tell)?;
         let Some((of, few)) = iterations::of_judged(&first)? else { return Ok(first) };
         let again = Judged::read_by(path, outcome, suppressions, share, (None, Some(of)), tell)?;
-        Ok(if iterations::tells_more(&again, &first, few) { again } else { first })
+        Ok(if iterations::tells_more(&again, &first, few)? { again } else { first })
     }
 
     /// The same as of a past moment, where one is given, and by iterations, where these are to be counted.

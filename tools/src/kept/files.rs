@@ -73,7 +73,8 @@ fn search(
         .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
         .filter(|f| is_own(&f.file))
         .collect();
-    if first.gradient {
+    // A list that gets more tensors keeps their gradients' graphs by these.
+    if first.gradient && !first.grew() {
         return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None));
     }
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());

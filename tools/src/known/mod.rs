@@ -90,7 +90,7 @@ fn keeper(h: &Holder, step: u32) -> Keeper {
     Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),
-        deepens: h.graph && (h.rebound || h.gradient),
+        deepens: h.graph && (h.rebound || h.gradient && !h.grew()),
         awaited: h.awaited,
         bound: h.bound.as_ref().map(|b| b.entries),
         length_then: first,
