@@ -25,18 +25,18 @@ const WAIT: Duration = Duration::from_millis(1);
 /// Answers the last question. Called by `atexit`, with the GIL held.
 #[cold]
 pub(crate) fn at_exit() {
-    let Some(config) = recorder::config() else { return };
+    let Some(config) = recorder::config().filter(|_| recorder::is_recording()) else { return };
+    let (began, before) = (clock::moment().mono_ns, overhead::paused());
+    recorder::record_metadata(json!({ "ending": since_began(began) }));
     let is_watched = config.watched || config.alerts;
-    if !recorder::is_recording() || config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
+    if config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
         return;
     }
-    let (began, before) = (clock::moment().mono_ns, overhead::paused());
     let most = match config.probe {
         Some(Pace::Budget) => pace::left(since_began(began), charged(), true).min(LONGEST),
         _ => LONGEST,
     };
     ENDING.store(true, Release);
-    recorder::record_metadata(json!({ "ending": since_began(began) }));
     // What is begun ends before all is used up.
     while clock::moment().mono_ns.saturating_sub(began) + SLICE < most {
         if WANTED.load(Acquire) {
