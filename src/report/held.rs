@@ -192,6 +192,18 @@ impl Holder {
         self.counts.first().zip(self.counts.last()).is_some_and(|(a, b)| b.entries > a.entries)
     }
 
+    /// The graphs of gradients keep it, and these are of the same tensors in every step. A list whose entries were counted once may get new ones.
+    pub fn has_growing_gradients(&self) -> bool {
+        let is_known = self.counts.len() > 1 || !self.is_plain();
+        self.graph && self.gradient && is_known && !self.grew()
+    }
+
+    /// It is a container of Python's own.
+    pub(super) fn is_plain(&self) -> bool {
+        const PLAIN: [&str; 7] = ["list", "dict", "defaultdict", "OrderedDict", "deque", "set", "tuple"];
+        PLAIN.contains(&self.kind.as_str())
+    }
+
     /// The first of the last looks that all counted the same.
     pub fn still_since(&self) -> Option<&Count> {
         let last = self.counts.last()?;

@@ -342,9 +342,7 @@ const OF_MODULES: &str =
 /// Whether a holder is a part of an optimizer or a module, or has such; and no list of them, which may be cleared.
 fn is_in_training(h: &Holder) -> bool {
     const OWN: [&str; 5] = ["state", "param_groups", "_parameters", "_buffers", "_modules"];
-    let is_plain = ["list", "dict", "defaultdict", "OrderedDict", "deque", "set", "tuple"];
-    h.name.rsplit_once('.').is_some_and(|(_, attribute)| OWN.contains(&attribute))
-        || !is_plain.contains(&h.kind.as_str())
+    h.name.rsplit_once('.').is_some_and(|(_, attribute)| OWN.contains(&attribute)) || !h.is_plain()
 }
 
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of

@@ -73,8 +73,9 @@ impl Iterations {
             return;
         }
         let began = after.map_or_else(|| *self.began.get_or_insert(replay.time().0), |last| last.0);
-        if is_ending || replay.time().0.saturating_sub(began) >= self.due.max(FIRST_LOOK) {
-            self.due = self.due.max(FIRST_LOOK).saturating_mul(2);
+        let passed = replay.time().0.saturating_sub(began);
+        if is_ending || passed >= self.due.max(FIRST_LOOK) {
+            self.due = passed.max(FIRST_LOOK).saturating_mul(2);
             self.is_last = is_ending;
             self.analysis = by_iterations(so_far, path);
         }

@@ -82,7 +82,7 @@ pub(super) fn is_near(
         let node = nodes(torch, pages, known, &[next.0]).pop().flatten();
         let edges = node.filter(|n| (n.at, n.control) == next).map(|n| n.edges(torch, pages));
         for edge in edges.into_iter().flatten() {
-            if !met.contains(&edge) {
+            if met.len() < NEAR && !met.contains(&edge) {
                 met.push(edge);
             }
         }

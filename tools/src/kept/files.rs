@@ -73,8 +73,7 @@ fn search(
         .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
         .filter(|f| is_own(&f.file))
         .collect();
-    // A list that gets more tensors keeps their gradients' graphs by these.
-    if first.gradient && !first.grew() {
+    if first.has_growing_gradients() {
         return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None));
     }
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());

@@ -5,7 +5,7 @@ use super::scope::{self, Source, children, last_line, line, outward, part};
 use super::values::called;
 use tree_sitter::Node;
 
-const HELP: &str = "create_graph=True makes every gradient part of an autograd graph: set the gradients to None in every step (optimizer.zero_grad()), or use torch.autograd.grad(…, create_graph=True), which stores nothing in .grad";
+const HELP: &str = "create_graph=True makes every gradient part of an autograd graph: set the gradients to None in every step (optimizer.zero_grad(), or x.grad = None for a tensor that no optimizer has), or use torch.autograd.grad(…, create_graph=True), which stores nothing in .grad";
 
 /// The statement of a line that calls `backward(create_graph=True)`.
 pub(super) fn at(text: &str, at: u32) -> Option<Statement> {

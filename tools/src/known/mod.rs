@@ -90,9 +90,10 @@ fn keeper(h: &Holder, step: u32) -> Keeper {
     Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),
-        deepens: h.graph && (h.rebound || h.gradient && !h.grew()),
+        deepens: h.graph && h.rebound || h.has_growing_gradients(),
         awaited: h.awaited,
-        bound: h.bound.as_ref().map(|b| b.entries),
+        // What leaves a container is kept by the graph of its own gradient.
+        bound: h.bound.as_ref().filter(|_| !(h.graph && h.gradient)).map(|b| b.entries),
         length_then: first,
         length_now: last,
         looked: looks.min_by_key(|(_, at)| at.abs_diff(step)),
