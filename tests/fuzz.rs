@@ -22,7 +22,7 @@ use strandline::report::snapshot::unpickle::{self, Limits};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Rounds for each target where nothing else is said: half a minute for all of them together.
+/// Rounds for each target where nothing else is said: about a minute of a processor for all of them together.
 const ROUNDS: u64 = 400;
 /// No input of these sizes is worth more time, on a slow machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -20,11 +20,11 @@ const ATTRIBUTES: u32 = 4;
 const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's, or (`gradients`) gradients of such, or kept by graphs
-/// of gradients alone (`deep`); what was named on the way up from those, and from the tops of graphs.
+/// of gradients alone (`by_gradients`); what was named on the way up from those, and from the tops of graphs.
 pub(super) fn answer_for(
     about: &Value,
     group: u64,
-    [found, gradients, deep]: [u64; 3],
+    [found, gradients, by_gradients]: [u64; 3],
     climbed: &[Named],
     risen: &[Named],
 ) -> Value {
@@ -68,7 +68,7 @@ pub(super) fn answer_for(
             let ways = if *graph { [risen, climbed] } else { [climbed, risen] };
             let more = json!({
                 "graph": graph,
-                "gradient": mask & !(if *graph { deep } else { gradients }) == 0,
+                "gradient": mask & !(if *graph { by_gradients } else { gradients }) == 0,
                 "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
                 "through": through(all),
                 "blocks": all.len(),
