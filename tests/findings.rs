@@ -118,6 +118,7 @@ fn what_grows_with_every_iteration_of_a_brief_job() {
         ("fails", "growing", "iteration"),
         ("answers", "clean", "iteration"),
         ("serves", "growing", "iteration"),
+        ("threads", "growing", "iteration"),
         ("tunes", "growing", "iteration"),
         ("evaluates", "clean", "optimizer"),
         ("predicts", "clean", "optimizer"),

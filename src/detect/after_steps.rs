@@ -7,9 +7,15 @@ use crate::replay::{Device, Replay};
 const LEAST: u64 = 10_000_000_000;
 const STEPS: u64 = 20;
 
+/// When the training last did something. A step that has ended is over with the next allocation of its thread, but perhaps only another one allocates.
+fn end(replay: &Replay) -> Nanos {
+    let trained = replay.trained_until();
+    if trained.0 == 0 { replay.last_step_time() } else { trained.min(replay.last_step_time()) }
+}
+
 /// For how many seconds a job went on without a step until a moment, where that is longer than any step of it would have been.
 pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
-    let (last, steps) = (replay.last_step_time().0, u64::from(replay.steps()));
+    let (last, steps) = (end(replay).0, u64::from(replay.steps()));
     let has_steps = replay.step_source().is_training() && steps > 0;
     // Before the first step ends a job begins: that tells nothing of a step.
     let first = replay.devices().filter_map(|d| d.rows.first()).map(|r| r.time.0).min().unwrap_or(last);
@@ -22,7 +28,7 @@ pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
 /// When the last training step ended, of a job that has done something else since, for longer than it trained, and had more allocated then than in
 /// any step.
 pub fn after_training(replay: &Replay) -> Option<Nanos> {
-    let last = replay.last_step_time();
+    let last = end(replay);
     let has_trained = replay.step_source().is_training() && replay.steps() > 0;
     let is_longer = replay.time().0.saturating_sub(last.0) > last.0;
     (has_trained && is_longer && replay.devices().any(|d| is_after_steps(d, replay))).then_some(last)
@@ -30,15 +36,19 @@ pub fn after_training(replay: &Replay) -> Option<Nanos> {
 
 /// Whether a device had clearly more allocated after the last step than in any.
 fn is_after_steps(d: &Device, replay: &Replay) -> bool {
-    let in_steps = d.rows.iter().map(|r| r.peak.0).max();
-    d.peak_allocated.step > replay.steps()
-        && in_steps.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
+    let (last, until) = (end(replay), replay.time());
+    // The last step may have lasted for most of that time.
+    let is_of_steps = |time: Nanos| time.0.saturating_sub(last.0) <= until.0.saturating_sub(time.0);
+    let in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
+    let most = in_steps.clone().map(|r| r.peak.0).max();
+    let is_after = in_steps.last().is_some_and(|r| d.peak_allocated.step > r.step);
+    is_after && most.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
 }
 
 /// The seconds after the last step, and the most that was allocated on a device then, where that is more than in any step. In a job that has
 /// ended one second is no part of a step either.
 pub(super) fn most_after_steps(replay: &Replay) -> Option<(u64, DeviceId, Bytes)> {
-    let since = replay.time().0.saturating_sub(replay.last_step_time().0) / 1_000_000_000;
+    let since = replay.time().0.saturating_sub(end(replay).0) / 1_000_000_000;
     let is_over = replay.step_source().is_training() && replay.steps() > 0 && replay.ended().is_some();
     let ended = (is_over && since > 0).then_some(since);
     let seconds = ended.or_else(|| seconds_without(replay, replay.time()))?;

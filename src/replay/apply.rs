@@ -283,6 +283,9 @@ impl Replay {
             self.settle();
             self.trailing = true;
         }
+        if matches!(e.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. } | Body::ManualStep(_)) {
+            self.trained_until = e.time;
+        }
         match e.body {
             Body::Segment { .. } => {
                 OpenSegment::of(&e.body).into_iter().for_each(|(op, s)| self.segment(op, s, e));

@@ -60,6 +60,8 @@ pub struct Replay {
     pub(super) coverage: Coverage,
     /// A backward or an optimizer was seen.
     pub(super) trained: bool,
+    /// When a backward or an optimizer last ended, or a manual step.
+    pub(super) trained_until: Nanos,
     pub(super) ended: Option<Nanos>,
     /// Steps and microbatches that have ended.
     pub(super) steps: u32,
@@ -329,6 +331,10 @@ impl Replay {
     /// more.
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+    /// When a backward or an optimizer last ended, or a step was marked; 0: never since the recording, or what is left of it, began.
+    pub fn trained_until(&self) -> Nanos {
+        self.trained_until
     }
     /// Whether a backward or an optimizer was ever seen.
     pub fn trained(&self) -> bool {

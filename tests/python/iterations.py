@@ -1,6 +1,7 @@
 """Jobs that end within seconds, without training: iterations.py collects|answers|loads|fails; and some that train, and then do something else for
-longer: serves|tunes|predicts|evaluates; that which tunes trains for five steps only, and what is predicted is freed as that ends"""
-import sys, time
+longer: serves|threads|tunes|predicts|evaluates; that which tunes trains for five steps only, what is predicted is freed as that ends, and with
+threads another one than trained serves"""
+import sys, threading, time
 
 import torch
 
@@ -9,7 +10,7 @@ ON = {"device": "cuda"}
 began = time.monotonic()
 net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda().eval()
 outputs = []
-trains = what in ("serves", "tunes", "predicts", "evaluates")
+trains = what in ("serves", "threads", "tunes", "predicts", "evaluates")
 if trains:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for _ in range(5 if what == "tunes" else 30):
@@ -33,4 +34,9 @@ def loop(outputs, answers=0):
     return answers, len(outputs)
 
 
-print(*loop([] if what == "predicts" else outputs))
+if what == "threads":
+    server = threading.Thread(target=loop, args=[outputs])
+    server.start()
+    server.join()
+else:
+    print(*loop([] if what == "predicts" else outputs))
