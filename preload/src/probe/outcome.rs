@@ -16,7 +16,7 @@ impl Work {
             self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
         let found = self.tensors.values().fold(0, |a, m| a | m);
         // What something else keeps as well is kept by that.
-        let seen = [found, self.of_gradients & !self.of_tensors, self.by_gradients];
+        let seen = [found, self.of_gradients(), self.by_gradients];
         let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
         let mut all: Vec<Value> = self.about().zip(&self.groups).map(one).collect();
         for (mine, before) in all.iter_mut().zip(&self.close) {
@@ -25,6 +25,13 @@ impl Work {
             }
         }
         all
+    }
+
+    /// Samples that gradients lie in, and no other tensor: an optimizer at work may have the gradients themselves as well.
+    fn of_gradients(&self) -> u64 {
+        let others = self.own.iter().filter(|(at, _)| !self.gradients.contains_key(at));
+        let others = others.fold(0, |all, (_, mask)| all | mask);
+        self.gradients.values().fold(0, |all, mask| all | mask) & !others
     }
 
     /// What is told of each finding where the search could not be ended, because of `why`.
@@ -56,6 +63,7 @@ fn is_found(answer: &Value) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::collections::HashMap;
     use strandline_core::format::holders::{Ask, Flagged};
 
     #[test]
@@ -73,5 +81,16 @@ mod tests {
         assert_eq!(told(work.answers()), ["found", "not_found"], "nothing better was found later");
         work.close.clear();
         assert_eq!(told(work.unfinished("the job ended first")), ["not_run", "not_run"]);
+    }
+
+    #[test]
+    fn whoever_has_the_gradients_themselves_does_not_make_them_another_tensor() {
+        let gradients = HashMap::from([(10, 1), (11, 2), (0, 0)]);
+        let own = |at: u64, mask| [(at, mask), (0, 0)].into();
+        for (own, expected) in [(own(10, 1), 3), (own(20, 1), 2), (own(20, 4), 3)] {
+            let mut work = Work::default();
+            (work.own, work.gradients) = (own, gradients.clone());
+            assert_eq!(work.of_gradients(), expected);
+        }
     }
 }

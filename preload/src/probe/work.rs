@@ -94,9 +94,9 @@ pub(super) struct Work {
     pub(super) close: Vec<Value>,
     /// Tensors of Python's that lie in sampled blocks, or whose gradients do.
     pub(super) tensors: HashMap<u64, u64>,
-    /// Samples that such tensors and storages lie in, and samples that gradients do.
-    pub(super) of_tensors: u64,
-    pub(super) of_gradients: u64,
+    /// Samples by the tensor of C++ or the storage that lies in them, and by the gradient.
+    pub(super) own: HashMap<u64, u64>,
+    pub(super) gradients: HashMap<u64, u64>,
     /// Tensors whose gradient has a graph, and samples that only such graphs were seen to keep.
     with_graphs: HashSet<u64>,
     pub(super) by_gradients: u64,
@@ -366,7 +366,7 @@ impl Work {
         for (storage, data) in storages.drain(..).zip(data) {
             if let Some(bit) = self.samples.get(&data) {
                 self.tensors.insert(storage, *bit);
-                self.of_tensors |= bit;
+                self.own.insert(storage, *bit);
             }
         }
         let pages = Pages::default();
@@ -374,9 +374,10 @@ impl Work {
         // A backward that created a graph has made the gradient a part of it.
         let gradients = w.torch.gradients(&pages, &autograd);
         let of_gradients = w.torch.autograd(&pages, &gradients);
+        let at = known.iter().map(|t| t.at).zip(gradients.iter().map(|g| g.at));
         let blocks = Implementation::blocks(&known, &gradients);
-        for (((tensor, blocks), autograd), of_gradient) in
-            tensors.drain(..).zip(blocks).zip(autograd).zip(of_gradients)
+        for ((((tensor, at), blocks), autograd), of_gradient) in
+            tensors.drain(..).zip(at).zip(blocks).zip(autograd).zip(of_gradients)
         {
             let mask = |data: [u64; 3]| {
                 data.iter().filter_map(|d| self.samples.get(d)).fold(0, |all, bit| all | bit)
@@ -384,8 +385,8 @@ impl Work {
             let [own, gradient] = blocks.map(mask);
             if own | gradient != 0 {
                 *self.tensors.entry(tensor).or_default() |= own | gradient;
-                self.of_tensors |= own;
-                self.of_gradients |= gradient;
+                *self.own.entry(at.0).or_default() |= own;
+                *self.gradients.entry(at.1).or_default() |= gradient;
             }
             if of_gradient.node != 0 {
                 self.with_graphs.insert(tensor);
