@@ -1,6 +1,7 @@
 """Jobs of a few seconds that keep losses whose graphs keep objects of Python's, and these keep the memory. `kept_by_graphs.py CASE`; the statement that
 keeps ends with `# KEEPS CASE`. The steps are those of keeps.py."""
 
+import copy
 import sys, time
 
 import torch
@@ -57,6 +58,14 @@ def graphs_of_gradients():
     for i in steps():
         out = net(torch.randn(1024, 64, device="cuda")).pow(2)
         out.mean().backward(create_graph=True)  # KEEPS graphs_of_gradients
+
+
+@case
+def copies_with_graphed_gradients():
+    net = torch.nn.Linear(256, 256, device="cuda")
+    for i in steps():
+        fast = copy.deepcopy(net)
+        fast(torch.randn(256, 256, device="cuda")).pow(2).mean().backward(create_graph=True)  # KEEPS copies_with_graphed_gradients
 
 
 @case

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::detect::Finding;
 use strandline::event::steps::StepSource;
-use strandline::event::{Frame, Names, total};
+use strandline::event::{Frame, Names, StackId, total};
 use strandline::reader::open_file;
-use strandline::replay::Replay;
+use strandline::replay::{Replay, Site};
 use strandline::report::{HeldBy, Holder, KeptAt};
 
 /// Part of the blocks that another holder than the first has, whose statement is worth a word.
@@ -56,23 +56,27 @@ fn search(
             return Some((one, None));
         }
     }
+    let stacks = |of: fn(&Site) -> Vec<StackId>| -> Vec<&Frame> {
+        let sites = finding.sites.iter().take(4).filter_map(|s| replay.site(s.site));
+        sites.flat_map(of).flat_map(|id| names.frames(id)).filter(|f| is_own(&f.file)).collect()
+    };
+    // What a backward has made, and nothing of Python's leads to, is in a cycle of C++'s: a gradient's graph has the tensor whose gradient it is.
+    let of_cycle = || {
+        let backwards = stacks(|s| vec![s.backward_stack]);
+        backwards.into_iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None))
+    };
     let answer = holder::answer_of(finding, replay)?;
-    let HeldBy::Found(holders) = held_by else { return None };
+    let HeldBy::Found(holders) = held_by else {
+        return if matches!(held_by, HeldBy::NotFound(_)) { of_cycle() } else { None };
+    };
     // What does not grow keeps none of what does; and gradients are made by a backward, which may give them a graph.
     let first = holders.first().filter(|h| !h.stays && (h.graph || !h.gradient))?;
     // One that explains little of it does not say where it is kept.
     let staying = total(holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks));
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
-        return None;
+        return of_cycle();
     }
-    let stacks: Vec<&Frame> = finding
-        .sites
-        .iter()
-        .take(4)
-        .filter_map(|s| replay.site(s.site))
-        .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
-        .filter(|f| is_own(&f.file))
-        .collect();
+    let stacks = stacks(|s| vec![s.stack, s.backward_stack]);
     if first.has_growing_gradients() {
         return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None));
     }
