@@ -1,6 +1,6 @@
 //! Blocks that pile up over steps until Python's collector frees them: reference cycles keep them. Recordings say of every free
-//! whether the collector was at work (CPython 3.11 to 3.14); where that is not known, blocks that pile up and then vanish all at
-//! once, again and again, look like it. So does a buffer that is emptied now and then.
+//! whether the collector was at work (CPython 3.11 to 3.14); only where that is not known, blocks that pile up and then vanish all at
+//! once, again and again, are told: they look like it. So does a buffer that is emptied now and then.
 
 use crate::detect::check::{Check, Entry, When};
 use crate::detect::explain::{plural, size};
@@ -31,8 +31,9 @@ const FALLS: usize = 2;
 /// One note for each line.
 fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
     let mut notes = Vec::new();
+    let is_known = replay.last_full_collection().is_some();
     for c in replay.cohorts().iter().filter(|c| c.key.device == d.id) {
-        let Some(explain) = collected(c).or_else(|| seems(c, d)) else { continue };
+        let Some(explain) = collected(c).or_else(|| seems(c, d).filter(|_| !is_known)) else { continue };
         let mut sites = Sites::default();
         sites.add(c.key.site, c.steps.at_mark.bytes, c.steps.at_mark.blocks);
         notes.push(Note {
