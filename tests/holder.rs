@@ -108,6 +108,7 @@ fn every_kind(python: &Path, packages: &str) {
     assert!(none.is_null(), "{none}");
     let findings = answers[0]["findings"].as_array().expect("findings");
     let cost = &answers[0]["cost"];
+    assert_eq!(answers[0]["collector"], "off", "the job has switched it off");
     let holder = |about: &str| {
         let f =
             findings.iter().find(|f| f["about"] == about).unwrap_or_else(|| panic!("{about}: {answers:#}"));

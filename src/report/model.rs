@@ -331,6 +331,9 @@ const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so th
 /// What helps where reference cycles are kept that Python's collector has not come by to free.
 const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle: keep one of its references as a weakref.ref(…)";
 
+/// What that begins with where the collector never comes by.
+const COLLECTOR_OFF: &str = "the job has switched Python's garbage collector off (gc.disable()): ";
+
 /// What helps where gradients stay.
 const OF_GRADIENTS: &str = "zero_grad() frees gradients; each parameter gets a gradient when it is first used, so this growth stops when all parameters have one";
 
@@ -353,7 +356,9 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         _ => None,
     });
     if holders.is_some() && because(f, known).ends_with(UNCOLLECTED) {
-        return Some(OF_CYCLES.to_owned());
+        let is_off = p.replay.meta()["holders"].as_array().and_then(|all| all.last());
+        let is_off = is_off.is_some_and(|answer| answer["collector"] == "off");
+        return Some(if is_off { format!("{COLLECTOR_OFF}{OF_CYCLES}") } else { OF_CYCLES.to_owned() });
     }
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         // Of a graph, or of what takes part in training, the statement tells more than what helps with any container.

@@ -183,8 +183,11 @@ impl Probe {
             self.answers.remove(0);
         }
         let at = since_began(clock::moment().mono_ns);
-        self.answers
-            .push(json!({ "number": work.number(), "at_ns": at, "findings": findings, "cost": cost }));
+        let mut answer = json!({ "number": work.number(), "at_ns": at, "findings": findings, "cost": cost });
+        if work.is_collector_off {
+            answer["collector"] = "off".into();
+        }
+        self.answers.push(answer);
         recorder::record_metadata(json!({ "holders": self.answers }));
     }
 }

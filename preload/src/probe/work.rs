@@ -23,6 +23,7 @@ use super::{graph, rebound};
 use crate::platform::clock;
 use crate::platform::pages::Pages;
 use crate::python::collector::{Reached, Walk};
+use crate::python::uncounted;
 use crate::recorder::at_work::in_room;
 use crate::recorder::since_began;
 use serde_json::Value;
@@ -112,6 +113,8 @@ pub(super) struct Work {
     held: Vec<Named>,
     /// The climb from the tops of graphs.
     pub(super) rise: Option<Climb>,
+    /// The job has switched Python's collector off, as of the last slice.
+    pub(super) is_collector_off: bool,
     /// What is left of the last look at the first name that has none yet.
     pub(super) rest: Rest,
 }
@@ -191,6 +194,7 @@ impl Work {
     /// With the GIL held and the collector not at work.
     pub(super) unsafe fn slice(&mut self, w: &World, budget: &Budget) -> Result<Progress, String> {
         let _at_work = in_room(Room::Probe);
+        self.is_collector_off = uncounted::is_collector_off();
         // SAFETY: the caller's promise, for all of them.
         unsafe {
             match self.stage {

@@ -151,6 +151,11 @@ fn place() -> Option<&'static Place> {
     known.as_ref().filter(|p| p.interpreter == interpreter)
 }
 
+/// Whether the job has switched the collector off, as far as this Python says. With the GIL held.
+pub(crate) fn is_collector_off() -> bool {
+    api().is_some_and(|a| !a.is_enabled())
+}
+
 /// Whether the collector waits to begin, and Python of ours would run it. With the GIL held.
 pub(crate) fn is_collection_due() -> bool {
     let Some(a) = api().filter(|a| a.waits) else { return false };

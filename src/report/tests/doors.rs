@@ -240,6 +240,26 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     assert!(remedy.contains("limit how many") && !remedy.contains("--stacks"), "{remedy}");
 }
 
+/// Reference cycles that keep memory are no riddle where the job has switched Python's collector off.
+#[test]
+fn that_the_collector_is_off_is_told_where_cycles_may_keep_the_memory() {
+    let mut j = Job::new();
+    j.train(20, 0, 64 * MIB);
+    let remedy = |j: &mut Job| {
+        let judged = j.judged(as_known, Ended::Exit);
+        let of_an_object =
+            Holder { name: "Node.block".into(), kind: "Tensor".into(), blocks: 9, ..Holder::default() };
+        let known = Known { held_by: HeldBy::Found(vec![of_an_object]), ..Known::default() };
+        let process = Process { known: vec![known], ..judged.process() };
+        let (_, _, json) = told(&Report { processes: vec![process], ..Report::default() });
+        json["processes"][0]["findings"][0]["remedy"].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(remedy(&mut j).starts_with("call gc.collect() every few steps"));
+    j.give(Item::Meta(json!({ "holders": [{ "number": 1, "collector": "off", "findings": [] }] })));
+    let off = "the job has switched Python's garbage collector off (gc.disable()): call gc.collect()";
+    assert!(remedy(&mut j).starts_with(off), "{}", remedy(&mut j));
+}
+
 /// To clear a model or an optimizer would end the training; and the statement of another holder that has a good part is told, too.
 #[test]
 fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
