@@ -95,7 +95,8 @@ class Tests:
             STRANDLINE_CACHE=os.path.join(self.work, "cache"), NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1",
             DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="100", HF_HUB_OFFLINE="1", CUPY_CACHE_DIR=os.path.join(folder, "cupy"),
         )
-        words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "pytorch_outcomes", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line"]
+        # Tests are named as seen from the folder that they run in, so that they can be asked for by that name.
+        words = [sys.executable, "-m", "pytest", "-q", "--rootdir", self.folder(part), "--noconftest", "-p", "pytorch_outcomes", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line"]
         if only:
             words += only
         else:
@@ -145,14 +146,17 @@ class Tests:
         return part, jobs
 
     def again(self, part, modes, names):
-        """Which of these differ still when nothing else runs: bare twice, recorded once."""
+        """Which of these differ still when nothing else runs: bare twice, recorded once. One that did not run again differs; for one that had no time
+        nobody knows, which is printed."""
         only, differ = sorted(names), {}
         bare = [self.shard(part, "bare", 0, 1, only, f"-again{k}")[0] for k in (1, 2)]
         for mode in modes:
             ours = self.shard(part, mode, 0, 1, only, "-again")[0]
             for n in only:
                 known = {b.get(n) for b in bare} - {"no time"}
-                if known and ours.get(n) != "no time" and ours.get(n) not in known:
+                if not known or ours.get(n) == "no time":
+                    print(f"     {part} {mode}: no time to run {n} again")
+                elif ours.get(n) is None or ours.get(n) not in known:
                     differ[n] = {**differ.get(n, {}), "bare": sorted(map(str, known)), mode: ours.get(n)}
         return differ
 

@@ -11,6 +11,6 @@ work=$(mktemp -d)
 XDG_CACHE_HOME="$work/cache" timeout "${LIMIT:-580}" "${PYTHON:-python3}" -u tests/gpu/pytorch_tests.py "$carry" "$work" --only "${ONLY:-}" "$@" 2>&1 | tee "$out/pytorch_tests.txt"
 status=${PIPESTATUS[0]}
 cp "$work"/outcomes.json "$out/pytorch_outcomes.json" 2> /dev/null
-tar -C "$work" -czf "$out/pytorch_tests-texts.tgz" --exclude '*.strand' --exclude recording --exclude cache . 2> /dev/null
+tar -C "$work" -czf "$out/pytorch_tests-texts.tgz" --exclude '*.strand' --exclude 'recording*' --exclude cache --exclude ./site . 2> /dev/null
 rm -rf "$work"
 exit "$status"

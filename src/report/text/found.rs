@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
-use super::super::model::{Known, Process, because, fatal, remedy, used};
+use super::super::model::{Ended, Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
 use super::phrase::{clause, current_rate, forecast};
@@ -9,6 +9,7 @@ use super::place::{at_place, kept_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, FindingSite, Severity};
 use crate::event::Frame;
 use crate::replay::{Cohort, SEVERAL, SiteKind};
+use serde_json::Value;
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -24,6 +25,17 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
         );
     }
     out
+}
+
+/// Whether the job could have been asked who holds what was found.
+fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
+    let answers = match &p.replay.meta()["probe"] {
+        Value::Bool(all) => *all,
+        Value::String(what) => what == "leaks",
+        _ => false,
+    };
+    let has_ended = matches!(p.ended, Ended::Exit | Ended::Signal(_));
+    answers && has_ended && f.kind.has_holder() && f.is_active_leak()
 }
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
@@ -117,6 +129,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
+        Some(HeldBy::NotRun) if is_searchable(p, f) => {
+            say("held by", "unknown: the job ended before its objects were searched");
+        }
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
