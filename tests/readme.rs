@@ -59,7 +59,7 @@ fn the_demo_ends_as_the_readme_shows() {
         "strandline: LEAK",
         "trl/models/activation_offloading.py:430",
         "side stream 1",
-        "0 lost, matches PyTorch's totals",
+        "0 lost; totals match PyTorch's",
     ] {
         assert!(words.contains(must), "no {must:?} in\n{said}");
     }

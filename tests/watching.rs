@@ -318,7 +318,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let told = verdicts(&folder.join("fired"));
     assert_eq!((told.len(), &told[1]["event"]), (2, &"held".into()), "{told:?}");
     assert_eq!(told[1]["finding"]["held_by"]["status"], "found");
-    let first = "Zebra.stash, a dict of 1,116 entries, which holds 94 % of the blocks that were checked";
+    let first = "Zebra.stash, a dict of 1,116 entries; it holds 94 % of the blocks that were checked";
     let second =
         "the autograd graphs of __main__.zebras, a dict of 1,116 entries, through ZebraBackward.context";
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

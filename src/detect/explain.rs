@@ -77,7 +77,7 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     let f = g.finding;
     let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
     format!(
-        "{blocks} of {} {verb} freed and allocated again, {} each time: this happened in {} since {} {} and added {} so far",
+        "{blocks} from {} {verb} freed and allocated again, {} each time: this happened in {} since {} {} and added {} so far",
         lines(f.sites.len()),
         if g.members.iter().any(|m| m.growth.now.blocks > m.growth.base.blocks) {
             "more of them"

@@ -108,8 +108,9 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
 
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
+    let average = if (1e-9..=0.5).contains(&f.blocks_per_step) { " on average" } else { "" };
     format!(
-        "memory grows by {rate} every {grain} since {grain} {} on GPU {}",
+        "memory grows by {rate} every {grain}{average} since {grain} {} on GPU {}",
         thousands(f.first_step.into()),
         f.device.0
     )
@@ -145,7 +146,7 @@ fn unseen(replay: &Replay) -> Option<String> {
             replay.coverage().name()
         ))
     } else if replay.lost() > 0 {
-        Some(format!("{} were lost", plural(replay.lost(), "record")))
+        Some(format!("{} were lost", plural(replay.lost(), "event")))
     } else if drift > 0 {
         Some(format!("the recording's totals differ from PyTorch's by up to {}", size(drift)))
     } else if impossible > 0 {

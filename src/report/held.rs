@@ -255,38 +255,40 @@ impl Holder {
             let same = |c: &&Count| Some(at(c.taken, c.step)) == taken;
             let n = self.counts.iter().rev().find(same).map_or(n, |c| c.entries);
             let last = self.counts.last().filter(|last| last.entries != n && !same(last));
-            let last = last.map(|c| format!(" and {} {}", thousands(c.entries), at(c.taken, c.step)));
+            let last = last.map(|c| format!(", {} {}", thousands(c.entries), at(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
-            said.push_str(&format!(" of {}{taken}{last}", plural(n, "entry")));
+            let sign = if last.is_empty() { " of" } else { ":" };
+            said.push_str(&format!("{sign} {}{taken}{last}", plural(n, "entry")));
         }
-        if let Some(bound) = &self.bound {
+        // What has more entries than that holds several such containers.
+        let is_true = |most: u64| self.counts.iter().all(|c| c.entries <= most);
+        if let Some(bound) = self.bound.as_ref().filter(|b| is_true(b.entries)) {
             said.push_str(&format!(
                 ", at most {} ({}={})",
                 thousands(bound.entries),
                 bound.kind,
                 bound.entries
             ));
-        } else if self.is_emptied() {
-            said.push_str(", from which some other entries are removed");
-        }
-        if self.stays {
-            said.push_str(
-                ", whose number of entries does not grow, so it does not hold the memory that grows",
-            );
-        }
-        if self.rebound {
-            said.push_str(", which gets a new value in every step");
         }
         if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {
             said.push_str(&format!(", through {through}"));
         }
+        if self.is_emptied() && self.bound.is_none() {
+            said.push_str("; other entries are removed from it");
+        }
+        if self.stays {
+            said.push_str("; its number of entries no longer grows, so this is not what grows");
+        }
+        if self.rebound {
+            said.push_str("; it gets a new value in every step");
+        }
         if self.share < 0.995 {
-            said.push_str(&format!(", which holds {} of the blocks that were checked", percent(self.share)));
+            said.push_str(&format!("; it holds {} of the blocks that were checked", percent(self.share)));
         }
         if self.awaited {
             said.push_str(
-                "; a later backward may still need these graphs, like the loss of an actor in reinforcement learning until its episode ends",
+                "; a later backward may still need these graphs, such as that of an actor's loss in reinforcement learning, until an episode ends",
             );
         }
         said
@@ -382,8 +384,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries, which holds 94 % of the blocks that were checked",
-                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that were checked"
+                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries; it holds 94 % of the blocks that were checked",
+                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context; it holds 6.2 % of the blocks that were checked"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");
@@ -420,16 +422,12 @@ mod tests {
         assert!(all[0].grew() && !all[0].shrank() && all[1].shrank() && !all[1].grew());
         assert!(all.iter().all(Holder::is_reachable));
         let said = all[0].in_words();
-        assert!(said.starts_with("q, a local of f, a deque of 40 entries at 2"), "{said}");
+        assert!(said.starts_with("q, a local of f, a deque: 40 entries at 2"), "{said}");
         assert!(
-            said.contains(" (step 20) and 60 at 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
+            said.contains(" (step 20), 60 at 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
             "{said}"
         );
-        assert!(
-            all[1].in_words().contains("from which some other entries are removed"),
-            "{}",
-            all[1].in_words()
-        );
+        assert!(all[1].in_words().contains("other entries are removed from it"), "{}", all[1].in_words());
         let told = all[1].to_json();
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
         assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));

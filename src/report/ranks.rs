@@ -182,7 +182,7 @@ fn series<'p>(p: &'p Process<'_>) -> RankSeries<'p> {
     RankSeries { steps: p.replay.steps(), rows: main.map_or(&[][..], |d| &d.rows) }
 }
 
-/// `rank 300 on node-037: 2.7 GiB reserved at the end of a step, the others have 86 to 130 MiB, since step 5`.
+/// `rank 300 on node-037: since step 5, 2.7 GiB reserved at the end of a step; the others have 86 to 130 MiB`.
 fn sentence(r: &Report<'_>, a: &Apart) -> String {
     let p = &r.processes[a.rank];
     let host = Facts::of(p.replay).text("host").map(|h| format!(" on {h}")).unwrap_or_default();
@@ -192,24 +192,24 @@ fn sentence(r: &Report<'_>, a: &Apart) -> String {
     };
     let what = match a.measure {
         Measure::Held => {
-            format!("{} allocated at the end of a step, the others have {}", size(a.value), range(size))
+            format!("{} allocated at the end of a step; the others have {}", size(a.value), range(size))
         }
         Measure::Reserved => {
-            format!("{} reserved at the end of a step, the others have {}", size(a.value), range(size))
+            format!("{} reserved at the end of a step; the others have {}", size(a.value), range(size))
         }
         Measure::Peak => {
-            format!("a peak of {} within a step, the others have {}", size(a.value), range(size))
+            format!("a peak of {} within a step; the others have {}", size(a.value), range(size))
         }
         Measure::Steps => {
             format!(
-                "{}, the others have {}",
+                "{}; the others have {}",
                 plural(a.value, p.replay.step_source().noun()),
                 range(thousands)
             )
         }
     };
-    let since = a.since.map(|s| format!(", since step {}", thousands(s.into()))).unwrap_or_default();
-    format!("{}{host}: {what}{since}", r.name(p))
+    let since = a.since.map(|s| format!("since step {}, ", thousands(s.into()))).unwrap_or_default();
+    format!("{}{host}: {since}{what}", r.name(p))
 }
 
 /// `3, 8 to 15`.

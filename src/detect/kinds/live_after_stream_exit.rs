@@ -48,12 +48,12 @@ fn explain(g: &Grown<'_>) -> String {
     let left = match stream {
         Some(s) if s.destroyed.is_some() => "the stream was destroyed".to_string(),
         Some(s) if s.left > 0 => {
-            format!("the job switched from this stream to another one {}", plural(s.left, "time"))
+            format!("the job left their stream for another one {}", plural(s.left, "time"))
         }
         _ => "no switch of streams was recorded".to_string(),
     };
     let idle = match stream.map(|s| s.quiet_old) {
-        Some(Quiet::Proven) => "all GPU work on the stream that used the blocks has finished",
+        Some(Quiet::Proven) => "all GPU work that used them has finished",
         _ => "it is not known whether the stream has finished, because no call that waits for it was seen",
     };
     format!(

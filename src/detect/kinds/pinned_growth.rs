@@ -42,7 +42,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; this grows by {} every {noun}, and it does not slow down as a cache would when it fills. At most {} of host memory (not GPU memory) was pinned",
+            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; such blocks grow by {} every {noun}, and not more and more slowly, as a cache would when it fills. Pinned host memory (not GPU memory) was {} at its peak",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),

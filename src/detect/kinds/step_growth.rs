@@ -40,7 +40,7 @@ fn explain(g: &Grown<'_>) -> String {
     let site = f.sites.first().and_then(|s| g.replay.site(s.site));
     let of = match site.is_some_and(|s| s.kind == SiteKind::Unknown) {
         true => String::new(),
-        false => format!(" of {}", lines(f.sites.len())),
+        false => format!(" from {}", lines(f.sites.len())),
     };
     let blocks = format!("{} ({})", plural(f.blocks_now, "block"), size(f.bytes_now));
     let what = format!("{blocks}{of}");
@@ -58,14 +58,15 @@ fn explain(g: &Grown<'_>) -> String {
                 _ => None,
             });
             let longest = match lives.max().unwrap_or(life) {
-                0 => format!("no block of {these} that was older than two {nouns} was ever freed"),
+                0 => format!("blocks of {these} were freed within two {nouns}, or not at all"),
                 life => {
                     format!("no freed block of {these} was older than {}", plural(life.into(), noun))
                 }
             };
             format!(
-                "{what} from {} different {nouns} are still live, the oldest for {}; {longest}",
-                thousands(marks.into()),
+                "{what}, allocated in {} different {nouns}, are still live, the oldest for {}; {longest}",
+                // A block that was freed since was one of the last of its step.
+                thousands(u64::from(marks).min(f.blocks_now)),
                 oldest(f, g.mark)
             )
         }

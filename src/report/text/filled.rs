@@ -60,7 +60,7 @@ fn blamed<'p>(p: &'p Process<'_>, m: &Moment) -> impl Iterator<Item = &'p Findin
     p.findings.iter().filter(move |f| f.is_active_leak() && f.device == device)
 }
 
-/// `GPU 0, RTX 3090, when the allocation failed in step 19, GiB    total 23.7 (driver)`.
+/// `GPU 0, RTX 3090, when the allocation failed in step 19, in GiB    total 23.7`.
 fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
     let step = p.replay.step_source().noun();
     let within = format!("in {step} {}", thousands(m.anatomy.step.into()));
@@ -73,9 +73,9 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
     let renumbered = Facts::of(p.replay).visible_as(m.device);
     let renumbered = renumbered.map(|n| format!(" (GPU {n} of the machine)")).unwrap_or_default();
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
-    let rest = format!(" {when}, {}", unit.name());
+    let rest = format!(" {when}, in {}", unit.name());
     let sum = format!("total {}", unit.show(total));
-    let by = if whole { " (driver)" } else { " (PyTorch's; the card's size is not known)" };
+    let by = if whole { "" } else { " (PyTorch's; the card's size is not known)" };
     // The fullest line that fits.
     let short = if whole { "" } else { " (PyTorch's)" };
     let choices = [(name.as_str(), by), ("", by), ("", short)];

@@ -189,7 +189,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     let shares: Vec<f64> = named.iter().map(|o| o.share).chain((others > 0).then_some(rest)).collect();
     let shares = whole_percents(&shares);
     let share = match f.sites.first() {
-        Some(top) if top.share < 0.995 => format!(", {} % of it", shares[0]),
+        Some(top) if top.share < 0.995 => format!(", {} %", shares[0]),
         _ => String::new(),
     };
     say("allocated", &format!("{}{stream}{share}", place(p, &s)));
@@ -204,7 +204,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     for (other, share) in named.iter().zip(&shares).skip(1) {
         if let Some(s) = p.replay.site(other.site) {
-            say("", &format!("and {share} % of it {}", at_place(p, s)));
+            say("", &format!("and {share} % {}", at_place(p, s)));
         }
     }
     if others > 0 {
@@ -212,7 +212,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
             0 => "less than 1 %".to_owned(),
             share => format!("{share} %"),
         };
-        say("", &format!("and {share} of it at {}", plural(others as u64, "more line")));
+        say("", &format!("and {share} at {}", plural(others as u64, "more line")));
     }
 }
 
@@ -230,9 +230,10 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
         let life =
             f.in_use_for().map(|life| format!(": all of it was freed, after up to {}", plural(life, grain)));
+        let most = if most.is_empty() { ", allocated" } else { most };
+        let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
-            "ended: {}{place}{} (reported from {grain} {said} to {grain} {until})",
-            f.headline(),
+            "growth that has ended{place}{} (reported from {grain} {said} to {grain} {until})",
             life.unwrap_or_default()
         );
     }

@@ -52,7 +52,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         (false, true) => Some(format!("{steady}, or {longer}")),
         (false, false) => Some(steady),
     };
-    let until = until.map(|until| format!(". It will be called LEAK {until}")).unwrap_or_default();
+    let until = until.map(|until| format!(". strandline calls it LEAK {until}")).unwrap_or_default();
     Some(format!(
         "this is not called a leak yet, because {why}. If some code empties or limits what holds this memory, the growth will stop by itself; otherwise this is a leak that you should fix now{until}"
     ))
@@ -186,7 +186,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             let all = plural(r.processes.len() as u64, "process");
             match alike {
                 1 => format!(" in {} (1 of {all}): ", r.name(p)),
-                n => format!(" in {} of {all}, the worst is {}: ", thousands(n as u64), r.name(p)),
+                n => format!(" in {} of {all}. The worst is {}: ", thousands(n as u64), r.name(p)),
             }
         }
         false => ". ".to_owned(),

@@ -39,9 +39,9 @@ fn run(p: &Process<'_>) -> String {
     if r.coverage() == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
-            0 => ", not compared with PyTorch's totals".to_owned(),
-            _ if r.accounting_drift().0 == 0 => ", matches PyTorch's totals".to_owned(),
-            _ => format!(", differs from PyTorch's totals by {}", size(r.accounting_drift().0)),
+            0 => "; totals not compared with PyTorch's".to_owned(),
+            _ if r.accounting_drift().0 == 0 => "; totals match PyTorch's".to_owned(),
+            _ => format!("; totals differ from PyTorch's by {}", size(r.accounting_drift().0)),
         });
     }
     parts.push(events);
@@ -79,14 +79,14 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        StepSource::Optimizer => "counted by the optimizer",
-        StepSource::Backward => "counted by calls of backward",
+        StepSource::Optimizer => "calls of optimizer.step()",
+        StepSource::Backward => "calls of backward()",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
             let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
                 (Some(seconds), _) => format!("one every {seconds} s"),
                 (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
-                _ => "counted by strandline.step()".to_owned(),
+                _ => "calls of strandline.step()".to_owned(),
             };
             return format!("{} ({by})", plural(n, "step"));
         }
@@ -94,7 +94,7 @@ fn steps(p: &Process<'_>) -> String {
         StepSource::Iteration => {
             let is_after = p.replay.iterations().is_some_and(|of| of.after.is_some());
             let steps = if is_after {
-                "after the last training step, which took longer than the training"
+                "after the training, which was shorter"
             } else {
                 "no training steps were seen"
             };

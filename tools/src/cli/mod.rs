@@ -26,7 +26,7 @@ Examples:
   strandline run torchrun --nproc-per-node 4 train.py
   strandline report                              the newest recording again
   strandline run --fail-on-leak -- pytest tests/gpu
-  strandline run --simulate 24GiB train.py       no GPU: the real allocator on a simulated one
+  strandline run --simulate 24GiB train.py       no GPU: PyTorch's own allocator on a simulated one
   strandline demo                                see a real leak found, in a minute
 
 Exit status of `run`:
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Predict(Predict),
     /// Find the largest batch size, or value of another option, that fits a card; needs no GPU
     Fit(Fit),
-    /// Record a real PyTorch job that leaks and show its report (on a simulated GPU where there is none)
+    /// Record a real PyTorch job that leaks and show its report (on a simulated GPU if this machine has none)
     Demo(Demo),
     /// Set up PyTorch on a simulated GPU, or run a command with it
     Simulate(Simulate),

@@ -17,7 +17,7 @@ pub(crate) struct Predict {
     /// Try a change as well, and say what it saves: NAME=VALUE for an option that the command has, or what is to be added, such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job after about this many steps, even if its memory still rises [default: once 50 steps in a row need no more memory]
+    /// End the job after about this many steps, even if its memory still rises [default: once it has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON
@@ -58,7 +58,7 @@ pub(crate) struct Fit {
     /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// Stop each run after about this many steps, even if its memory still rises [default: once 50 steps in a row need no more memory]
+    /// Stop each run after about this many steps, even if its memory still rises [default: once it has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON

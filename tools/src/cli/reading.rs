@@ -12,7 +12,7 @@ pub(crate) struct Top {
     /// A recording, the folder of a run, or the pid of a recorded process [default: this user's running jobs]
     #[arg(value_name = "DIR|REC|PID")]
     pub(crate) recording: Option<PathBuf>,
-    /// File of findings to ignore, as for report; may be repeated
+    /// File of findings to ignore (see report --help); may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }
@@ -166,7 +166,7 @@ pub(crate) struct Export {
     /// Replace private names, paths, hosts and arguments with your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
-    /// File of findings to ignore, as for report; may be repeated
+    /// File of findings to ignore (see report --help); may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }
@@ -178,7 +178,7 @@ pub(crate) enum ExportFormat {
     Folded,
     /// A JSON file for speedscope: what was held at each moment, and all that was allocated
     Speedscope,
-    /// pprof's profile.proto, compressed: go tool pprof FILE
+    /// A compressed profile.proto, for go tool pprof FILE
     Pprof,
     /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings in time
     Perfetto,

@@ -106,7 +106,7 @@ pub(crate) struct Watch {
     /// When to alert, and what to do then.
     #[command(flatten)]
     pub(crate) alerts: Alerts,
-    /// File of findings to ignore, as for report; may be repeated
+    /// File of findings to ignore (see report --help); may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
     /// Where recordings are sent while the job runs.

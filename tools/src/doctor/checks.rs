@@ -204,7 +204,7 @@ fn device(simulated: bool) -> Check {
         return Check::good("GPU", "simulated");
     }
     if !probe::has_device() {
-        let fix = "strandline run --simulate 24GiB … (the real allocator on a simulated GPU)";
+        let fix = "strandline run --simulate 24GiB … (PyTorch's own allocator on a simulated GPU)";
         return Check::bad("GPU", "this machine has no NVIDIA GPU", fix);
     }
     if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES")

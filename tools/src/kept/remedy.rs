@@ -189,7 +189,7 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
         return Some(format!(
-            "line {line} removes entries, {text}: check that it runs often enough, and leaves few enough"
+            "check that line {line}, {text}, which removes entries, runs often enough and leaves few enough"
         ));
     }
     let name = source.text(container);

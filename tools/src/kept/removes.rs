@@ -95,13 +95,18 @@ mod tests {
         let add = "cache[key] = value(key)";
         let evicts = format!("{add}\nif len(cache) > 200: cache.popitem(last=False)\n");
         let remedy = is(&evicts, &global("cache", "OrderedDict"), 1, add);
-        assert!(remedy.starts_with("line 2 removes entries, cache.popitem(last=False): "), "{remedy}");
+        assert!(
+            remedy.starts_with(
+                "check that line 2, cache.popitem(last=False), which removes entries, runs often enough"
+            ),
+            "{remedy}"
+        );
         let deletes = format!("{add}\nfor k in old: del cache[k]\n");
         let remedy = is(&deletes, &global("cache", "dict"), 1, add);
-        assert!(remedy.starts_with("line 2 removes entries, del cache[k]: "), "{remedy}");
+        assert!(remedy.starts_with("check that line 2, del cache[k], which removes"), "{remedy}");
         let class = "class C:\n    def put(self, k, v):\n        self.kept[k] = v\n    def trim(self):\n        self.kept.clear()\n";
         let remedy = is(class, &attribute("C", "kept", "dict"), 3, "self.kept[k] = v");
-        assert!(remedy.starts_with("line 5 removes entries, self.kept.clear(): "), "{remedy}");
+        assert!(remedy.starts_with("check that line 5, self.kept.clear(), which removes"), "{remedy}");
         // A comparison may be all that is seen of its limit.
         let class = "class Buffer:\n    def push(self, x):\n        if len(self.data) < self.cap:\n            self.data.append(x)\n        else:\n            self.data[self.at] = x\n";
         let remedy = is(class, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");

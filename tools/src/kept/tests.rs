@@ -113,7 +113,7 @@ fn hooks_closures_and_what_is_handed_on() {
 fn keys_of_dictionaries_and_lists_in_them() {
     let source = "def f():\n    d = {}\n    for i in range(9):\n        d[(i, 1)] = torch.randn(3)  # SITE\n        for k in list(d):\n            d.pop(k)\n";
     let remedy = is(source, &local("d", "f", 1, "dict"), 4, "d[(i, 1)] = torch.randn(3)");
-    assert!(remedy.starts_with("line 6 removes entries, d.pop(k): "), "{remedy}");
+    assert!(remedy.starts_with("check that line 6, d.pop(k), which removes"), "{remedy}");
     is(
         "reg = {}\nreg[x.data_ptr()] = x.untyped_storage()\n",
         &global("reg", "dict"),

@@ -113,7 +113,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
             facts.program
         ),
     };
-    let simulate = "strandline run --simulate 24GiB …    the real allocator on a simulated GPU";
+    let simulate = "strandline run --simulate 24GiB …    PyTorch's own allocator on a simulated GPU";
     let packages =
         "strandline simulate --with-transformers    if transformers or accelerate is what is missing";
     if facts.simulated && has_failed {
