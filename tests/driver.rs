@@ -91,7 +91,8 @@ fn is_judged(route: &str) {
     assert_eq!(p["devices"][0]["peak_allocated_bytes"], json!((32 + 20 * 8 + 8 + 1) * MIB - MIB + 512));
 
     let twin = Folder::new("driver-twin");
-    let ran = job(&twin, &made, route, "clean").run().succeeded();
+    let ran = job(&twin, &made, route, "clean").env("STRANDLINE_STACKS", "both").run().succeeded();
+    assert!(!ran.stderr().contains("no stacks"), "a parent may read this stderr: {}", ran.stderr());
     let healthy = report(&ran.recording());
     assert_eq!(healthy.verdict().0, "clean", "{route}: {}", healthy.run);
 }

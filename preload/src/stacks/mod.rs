@@ -141,7 +141,9 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
         say!("native stacks need glibc 2.35 or newer: none are recorded");
     }
     recorder::record_metadata(json!({ "stacks": if native { "native" } else { "none" } }));
-    let python = if wanted.python() { start() } else { Err(String::new()) };
+    // A program without Python that has native frames lacks nothing: a line on its stderr would only disturb who reads that.
+    let python = wanted.python() && !(native && python_version().is_none());
+    let python = if python { start() } else { Err(String::new()) };
     if let Err(why) = &python
         && !why.is_empty()
     {
