@@ -39,9 +39,9 @@ fn is_after_steps(d: &Device, replay: &Replay) -> bool {
     let (last, until) = (end(replay), replay.time());
     // The last step may have lasted for most of that time.
     let is_of_steps = |time: Nanos| time.0.saturating_sub(last.0) <= until.0.saturating_sub(time.0);
-    let in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
+    let mut in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
     let most = in_steps.clone().map(|r| r.peak.0).max();
-    let is_after = in_steps.last().is_some_and(|r| d.peak_allocated.step > r.step);
+    let is_after = in_steps.next_back().is_some_and(|r| d.peak_allocated.step > r.step);
     is_after && most.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
 }
 
