@@ -98,6 +98,10 @@ impl FindingSite {
         let mut site = replay.site(self.site)?.clone();
         if site.kind == SiteKind::Line && self.stack != StackId(0) {
             site.stack = self.stack;
+            // Others may have called that line first.
+            if let Some(yours) = replay.your_line(self.stack) {
+                site.your_line = Some(yours.clone());
+            }
         }
         Some(site)
     }

@@ -59,6 +59,8 @@ struct Meaning {
     no_optimizer: bool,
     /// A module of PyTorch's is being called, as in a forward.
     in_module: bool,
+    /// Its first frame outside of packages, as an index of [`Sites::yours`] + 1; 0: it has none.
+    your: u32,
 }
 
 /// All sites.
@@ -68,6 +70,9 @@ pub(super) struct Sites {
     by_frame: FxHashMap<(SiteKind, Frame), SiteId>,
     by_stack: FxHashMap<u32, Meaning>,
     nodes: Vec<String>,
+    /// Lines of the user's own that stacks lead through first, each once, and where they are in that list.
+    yours: Vec<Frame>,
+    by_your: FxHashMap<Frame, u32>,
     /// Sites of nodes, by that of the backward that they ran in.
     by_node: FxHashMap<(SiteId, u32), SiteId>,
     /// The last answer: runs of allocations share a stack.
@@ -92,6 +97,8 @@ impl Default for Sites {
             by_frame: FxHashMap::default(),
             by_stack: FxHashMap::default(),
             nodes: Vec::new(),
+            yours: Vec::new(),
+            by_your: FxHashMap::default(),
             by_node: FxHashMap::default(),
             last: (0, None),
             into: FxHashMap::default(),
@@ -162,6 +169,7 @@ impl Sites {
                         node,
                         no_optimizer: false,
                         in_module: false,
+                        your: 0,
                     },
                 );
                 self.last = (0, None);
@@ -177,9 +185,10 @@ impl Sites {
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
+        let your = your.map_or(0, |f| self.your(f));
         self.by_stack.insert(
             stack.0,
-            Meaning { line, backward, torch_only, placed: false, node, no_optimizer, in_module },
+            Meaning { line, backward, torch_only, placed: false, node, no_optimizer, in_module, your },
         );
         self.last = (0, None);
     }
@@ -224,6 +233,22 @@ impl Sites {
         });
         self.by_frame.insert(key, id);
         id
+    }
+
+    fn your(&mut self, frame: Frame) -> u32 {
+        if let Some(&at) = self.by_your.get(&frame) {
+            return at;
+        }
+        self.yours.push(frame.clone());
+        let at = self.yours.len() as u32;
+        self.by_your.insert(frame, at);
+        at
+    }
+
+    /// The first frame of a stack that is outside of packages.
+    pub(super) fn your_line(&self, stack: StackId) -> Option<&Frame> {
+        let at = self.by_stack.get(&stack.0)?.your.checked_sub(1)?;
+        self.yours.get(at as usize)
     }
 
     #[inline]
@@ -407,6 +432,8 @@ mod tests {
         let site = s.list[a.0 as usize].clone();
         assert_eq!((site.frame.line, site.your_line.unwrap().line, site.kind), (430, 88, SiteKind::Line));
         assert_eq!(s.of(StackId(2), true, UNKNOWN), a, "the same line is the same site");
+        let yours = [1, 2, 3, 4].map(|n| s.your_line(StackId(n)).map(|f| f.line));
+        assert_eq!(yours, [Some(88), Some(2), None, Some(7)], "who called it is another one each time");
         let b = s.of_backward(StackId(1));
         assert_eq!(s.list[b.0 as usize].kind, SiteKind::Backward);
         assert_eq!(s.of(StackId(0), true, b), b);

@@ -15,8 +15,8 @@ use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
 use crate::event::steps::{Iterations, StepMachine, StepSource};
 use crate::event::{
-    Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, PackageFolders, SiteId, StackId,
-    StreamId, ThreadId,
+    Addr, Bytes, DeviceId, DriverMemory, Frame, Item, Names, Nanos, OpenSegment, PackageFolders, SiteId,
+    StackId, StreamId, ThreadId,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -267,6 +267,10 @@ impl Replay {
     /// One call site.
     pub fn site(&self, id: SiteId) -> Option<&Site> {
         self.sites.list.get(id.0 as usize)
+    }
+    /// The first frame of a stack that is outside of packages and Python's library.
+    pub fn your_line(&self, stack: StackId) -> Option<&Frame> {
+        self.sites.your_line(stack)
     }
     /// Cohorts by [`CohortId`].
     pub fn cohorts(&self) -> &[Cohort] {

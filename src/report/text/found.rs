@@ -126,6 +126,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
                 say(if i == 0 { "held by" } else { "" }, &h.in_words());
             }
         }
+        // What it replaces is freed each time: the statement says what has the newest.
+        Some(HeldBy::NotFound(_) | HeldBy::Skipped(_))
+            if f.is_remade() && known.is_some_and(|k| k.kept_at.is_some()) => {}
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
@@ -195,7 +198,8 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     say("allocated", &format!("{}{stream}{share}", place(p, &s)));
     if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
         let reached = p.names.frames(s.stack).any(|f| f == yours);
-        let how = if reached && s.kind == SiteKind::Line {
+        let is_called = reached || s.backward_stack.0 == 0;
+        let how = if is_called && s.kind == SiteKind::Line {
             "reached from"
         } else {
             "in the backward pass started at"
