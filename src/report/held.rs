@@ -281,7 +281,7 @@ impl Holder {
             said.push_str("; its number of entries no longer grows, so this is not what grows");
         }
         if self.rebound {
-            said.push_str("; it gets a new value in every step");
+            said.push_str("; it gets a new value again and again");
         }
         if self.share < 0.995 {
             said.push_str(&format!("; it holds {} of the blocks that were checked", percent(self.share)));
