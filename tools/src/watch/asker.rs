@@ -4,11 +4,12 @@ use crate::files;
 use crate::holder::{HALF, about, answer, frames, held_by, is_outlived, is_same};
 use crate::live::Live;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Severity};
-use strandline::event::Names;
+use strandline::event::{Names, StackId};
 use strandline::format::holders::{Ask, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay};
 use strandline::report::{HeldBy, Holder};
@@ -160,21 +161,38 @@ fn is_sure(f: &Finding) -> bool {
 /// Lines of the user's own that the allocation of what a finding counts led through. The job hands them back: by the time of a report the
 /// blocks may be gone, and a line that allocates may be reached by many ways that keep nothing.
 fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
-    const LINES: usize = 64;
     const STACKS: usize = 256;
-    let mut stacks: Vec<_> = counted(finding, replay).map(|h| h.block.stack).collect();
-    stacks.sort_unstable_by_key(|s| s.0);
-    stacks.dedup();
-    let mut lines: Vec<String> = stacks
-        .into_iter()
-        .take(STACKS)
-        .flat_map(|stack| names.frames(stack))
-        .filter(|f| !replay.is_installed(&f.file))
-        .map(|f| format!("{}:{}", f.file, f.line))
-        .collect();
-    lines.sort_unstable();
-    lines.dedup();
+    let mut stacks: BTreeMap<u32, u64> = BTreeMap::new();
+    for held in counted(finding, replay) {
+        *stacks.entry(held.block.stack.0).or_default() += held.block.size.0;
+    }
+    let mut stacks: Vec<(u32, u64)> = stacks.into_iter().collect();
+    stacks.sort_by_key(|s| Reverse(s.1));
+    stacks.truncate(STACKS);
+    let through = |(stack, bytes): (u32, u64)| {
+        let own = names.frames(StackId(stack)).filter(|f| !replay.is_installed(&f.file));
+        let lines: BTreeSet<String> = own.map(|f| format!("{}:{}", f.file, f.line)).collect();
+        lines.into_iter().map(move |line| (line, bytes)).collect::<Vec<_>>()
+    };
+    telling(stacks.into_iter().flat_map(through))
+}
+
+/// Of lines with the bytes that were allocated through them, those that led to a part worth a word: a small tensor beside a large one does not
+/// tell where the large one is kept.
+fn telling(through: impl IntoIterator<Item = (String, u64)>) -> Vec<String> {
+    const LINES: usize = 64;
+    /// Of the most that one line led to.
+    const PART: u64 = 100;
+    let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+    for (line, size) in through {
+        *bytes.entry(line).or_default() += size;
+    }
+    let most = bytes.values().copied().max().unwrap_or(0);
+    let mut lines: Vec<(String, u64)> = bytes.into_iter().filter(|l| l.1 * PART >= most).collect();
+    lines.sort_by_key(|l| Reverse(l.1));
     lines.truncate(LINES);
+    let mut lines: Vec<String> = lines.into_iter().map(|l| l.0).collect();
+    lines.sort_unstable();
     lines
 }
 
@@ -279,6 +297,16 @@ fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item =
 mod tests {
     use super::*;
     use strandline::report::Count;
+
+    #[test]
+    fn lines_that_led_to_next_to_nothing_are_not_told() {
+        let through = [("a.py:9", 1 << 20), ("a.py:3", 700_000), ("a.py:4", 512), ("a.py:9", 0)];
+        let told = telling(through.map(|(line, bytes)| (line.to_owned(), bytes)));
+        assert_eq!(told, ["a.py:3", "a.py:9"]);
+        assert_eq!(telling([("b.py:1".to_owned(), 0)]), ["b.py:1"], "of blocks without a size");
+        let many = telling((0..200).map(|i| (format!("c.py:{i}"), 100 + i)));
+        assert!(many.len() == 64 && many.contains(&"c.py:199".to_owned()));
+    }
 
     #[test]
     fn blocks_are_asked_about_by_their_bytes_and_some_by_their_number() {
