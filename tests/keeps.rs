@@ -1,8 +1,8 @@
 //! Jobs of a few seconds that keep tensors: who holds them is asked in time, and the statement that keeps them is named. Each case of the scripts
 //! keeps them in another way; a bound that the holder has, or that it is emptied, is told. `tests/leakbench/holders_table.py` runs all of them.
 
-#[path = "keeps/graphs.rs"]
-mod graphs;
+#[path = "keeps/mod.rs"]
+mod more;
 mod support;
 
 use serde_json::Value;

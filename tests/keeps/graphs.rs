@@ -1,7 +1,6 @@
 //! What autograd graphs keep.
 
-use super::support::Folder;
-use super::{all_kept, holder, largest, marked, reports};
+use super::{Folder, all_kept, holder, largest, marked, reports};
 
 /// The graphs of views, and of nodes without their tensors, are walked as those of others: what they keep has its holder.
 #[test]

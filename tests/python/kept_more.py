@@ -1,7 +1,7 @@
 """More jobs of a few seconds that keep tensors, beside those of keeps.py, whose model and steps they use. `kept_more.py CASE`; the statement
 that keeps ends with `# KEEPS CASE`. Where a case is marked `# NONE CASE` there is no statement of its own to name, and none must be named."""
 
-import asyncio, collections, contextlib, dataclasses, functools, itertools, sys, threading, types, typing, weakref
+import asyncio, collections, contextlib, dataclasses, functools, itertools, sys, threading, time, types, typing, weakref
 
 import torch
 from torch import nn
@@ -703,6 +703,99 @@ def method_of_a_list_without_a_name():
     write = writer()
     for i in steps():
         write(batch())  # KEEPS method_of_a_list_without_a_name
+
+
+class Reporter:
+    def __init__(self):
+        self.names = {}
+
+    def note(self, name, t):
+        self.names[t] = f"{name}.out"  # KEEPS tensors_as_keys
+
+
+@case
+def tensors_as_keys():
+    reporter = Reporter()
+    for i in steps():
+        reporter.note("layer", batch())
+
+
+class Quantized(torch.autograd.Function):
+    """Of an input whose gradient nobody needs there is no backward."""
+    masks = {}
+
+    @staticmethod
+    def forward(ctx, x, key):
+        ctx.key = key
+        Quantized.masks[ctx.key] = (x / 0.05).abs() < 127  # KEEPS masks_of_a_function
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * Quantized.masks.pop(ctx.key), None
+
+
+@case
+def masks_of_a_function():
+    for i in steps():
+        Quantized.apply(torch.randn(1024, 1024, device="cuda"), i)
+
+
+def fold():
+    step()
+    return batch()
+
+
+@case
+def made_by_a_comprehension():
+    global folds
+    folds = [fold() for _ in range(keeps.STEPS)]  # KEEPS made_by_a_comprehension
+
+
+class Results:
+    def __init__(self):
+        self.kept = collections.defaultdict(list)
+
+    def add(self, x):
+        feats = x.sigmoid()
+        self.kept["feats"].append(feats)  # KEEPS large_beside_small
+        self.kept["prob"].append(feats[:, :2].softmax(-1))
+
+
+@case
+def large_beside_small():
+    results = Results()
+    for i in steps():
+        results.add(batch())
+
+
+@case
+def reduced_by_a_mean():
+    parts = []
+    for i in steps():
+        kl = (net(batch()) - batch()).pow(2).mean()
+        parts.append(kl)  # KEEPS reduced_by_a_mean
+
+
+@case
+def first_row_of_many():
+    rows = []
+    with torch.no_grad():
+        for i in range(keeps.STEPS):
+            out = nn.functional.normalize(net(batch()), dim=-1)
+            rows.append(out[0])  # KEEPS first_row_of_many
+            time.sleep(keeps.WAIT)
+
+
+@case
+def stream_without_no_grad():
+    cell = nn.GRUCell(256, 256).cuda()
+    state = batch()
+    for i in range(keeps.STEPS):
+        x = net(batch()).detach()
+        state = cell(x, state)  # KEEPS stream_without_no_grad
+        state.argmax(-1).cpu()
+        time.sleep(keeps.WAIT)
 
 
 if __name__ == "__main__":

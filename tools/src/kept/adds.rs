@@ -95,7 +95,7 @@ pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     Search { is_any: true, ..Search::new(source, keeper, own) }.adds()
 }
 
-fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
+pub(super) fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
     let variable = keeper.variable.clone();
     if variable.is_empty() || variable == "?" {
         return None;

@@ -3,6 +3,7 @@
 use super::adds::Add;
 use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, below, children, last_line, line, part};
+use super::stored::is_computed;
 use super::values::called;
 use super::ways::is_attribute_name;
 use std::collections::HashSet;
@@ -12,21 +13,33 @@ use tree_sitter::Node;
 const DEEPEST: u32 = 4;
 
 impl<'t> Add<'t> {
-    /// 3 where stacks lead through the statement; 2 where they lead through what made its value; 1 where that was handed on to it, by
-    /// assignments or as an argument; 0 where nothing tells.
+    /// 4 where stacks lead through the statement; 3 where they lead through what made its value; 2 where that was handed on to it, by
+    /// assignments or as an argument; 1 where the value is computed of such a one, elsewhere; 0 where nothing tells.
     pub(super) fn evidence(&self, source: &Source<'t>, keeper: &Keeper) -> u32 {
         let look = Look { source, allocated: &keeper.allocated };
         if look.leads(self.statement()) {
-            return 3;
+            return 4;
         }
-        let mut names: Vec<Node<'t>> = self.values.iter().flat_map(|v| names_in(*v)).collect();
+        // A graph keeps what a value was computed of.
+        let of = |v: &Node<'t>| if keeper.graph { names_in(*v) } else { same(source, *v) };
+        match look.follow(self.values.iter().flat_map(of).collect()) {
+            0 => look.follow(self.values.iter().flat_map(|v| names_in(*v)).collect()).min(1),
+            sure => sure,
+        }
+    }
+}
+
+impl<'t> Look<'_, 't> {
+    /// 3 where stacks lead through what made these names, 2 where they lead to where that came from, 0 where they do not.
+    fn follow(&self, mut names: Vec<Node<'t>>) -> u32 {
+        let (look, source) = (self, self.source);
         let mut met = HashSet::new();
         for depth in 0..DEEPEST {
             names.retain(|n| met.insert((source.text(*n), source.owner(*n, source.text(*n)))));
             let came: Vec<Node<'t>> = names.iter().flat_map(|n| look.came_from(*n)).collect();
             // A name that is handed on was made elsewhere.
             if came.iter().any(|n| n.kind() != "identifier" && look.leads(*n)) {
-                return if depth == 0 { 2 } else { 1 };
+                return if depth == 0 { 3 } else { 2 };
             }
             names = came.into_iter().flat_map(names_in).collect();
         }
@@ -34,10 +47,18 @@ impl<'t> Add<'t> {
     }
 }
 
+/// The variables in an expression, without those that another tensor is computed of.
+fn same<'t>(source: &Source<'t>, value: Node<'t>) -> Vec<Node<'t>> {
+    variables(below(value, &|n| !is_computed(source, n)))
+}
+
 /// The variables in an expression.
 fn names_in(value: Node<'_>) -> Vec<Node<'_>> {
-    let all = below(value, &|_| true).into_iter();
-    all.filter(|n| n.kind() == "identifier" && !is_attribute_name(*n)).collect()
+    variables(below(value, &|_| true))
+}
+
+fn variables(all: Vec<Node<'_>>) -> Vec<Node<'_>> {
+    all.into_iter().filter(|n| n.kind() == "identifier" && !is_attribute_name(*n)).collect()
 }
 
 struct Look<'s, 't> {
@@ -106,6 +127,23 @@ mod tests {
         let source = format!("{class}t = T()\nfor i in range(9): t.step(i)\n");
         let kept = allocated(attribute("T", "log", "list"), &[3, 7]);
         is(&source, &kept, 5, "self.log.append(o.detach())");
+    }
+
+    #[test]
+    fn what_is_computed_of_it_elsewhere_is_another_tensor() {
+        let class = "class M:\n    def step(self, x):\n        feats = self.enc(x)\n        self.kept['f'].append(feats)\n        self.kept['p'].append(self.head(feats).softmax(-1))\n";
+        let kept = |lines: &[u32]| allocated(attribute("M", "kept", "defaultdict"), lines);
+        is(class, &kept(&[3, 9]), 4, "self.kept['f'].append(feats)");
+        is(class, &kept(&[5, 9]), 5, "self.kept['p'].append(self.head(feats).softmax(-1))");
+        // Its graph has what it was computed of.
+        none(class, &Keeper { graph: true, ..kept(&[3, 9]) });
+        none(&class.replace("self.head(feats).softmax(-1)", "Row(feats)"), &kept(&[3, 9]));
+        is(
+            &class.replace("append(feats)", "append('x')"),
+            &kept(&[3]),
+            5,
+            "self.kept['p'].append(self.head(feats).softmax(-1))",
+        );
     }
 
     #[test]

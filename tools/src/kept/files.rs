@@ -7,6 +7,7 @@ use super::remade::{self, Line};
 use crate::{files, holder};
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -50,15 +51,15 @@ fn search(
         return None;
     }
     if finding.is_remade() {
-        let site = finding.sites.first().and_then(|s| replay.site(s.site));
+        let site = finding.sites.first().and_then(|s| s.site(replay));
         let frames = site.into_iter().flat_map(|s| names.frames(s.stack)).filter(|f| is_own(&f.file));
         if let Some(one) = remade_at(frames, texts) {
             return Some((one, None));
         }
     }
     let stacks = |of: fn(&Site) -> Vec<StackId>| -> Vec<&Frame> {
-        let sites = finding.sites.iter().take(4).filter_map(|s| replay.site(s.site));
-        sites.flat_map(of).flat_map(|id| names.frames(id)).filter(|f| is_own(&f.file)).collect()
+        let sites = finding.sites.iter().take(4).filter_map(|s| s.site(replay));
+        sites.flat_map(|s| of(&s)).flat_map(|id| names.frames(id)).filter(|f| is_own(&f.file)).collect()
     };
     // What a backward has made, and nothing of Python's leads to, is in a cycle of C++'s: a gradient's graph has the tensor whose gradient it is.
     let of_cycle = || {
@@ -82,8 +83,9 @@ fn search(
     }
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
-    let others = replay.sites().iter().map(|s| names.frames(s.stack).filter(|f| is_own(&f.file)));
-    let look = Look { texts, stacks: &stacks, script: script(&stacks, others), lines: &lines };
+    let others = || replay.sites().iter().map(|s| names.frames(s.stack).filter(|f| is_own(&f.file)));
+    let elsewhere = others().flatten().map(|f| f.file.as_str()).collect();
+    let look = Look { texts, stacks: &stacks, script: script(&stacks, others()), lines: &lines, elsewhere };
     let of = |holder: &Holder| look.of(answer, holder, &is_own);
     let one = of(first)?;
     let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
@@ -109,7 +111,8 @@ pub(crate) fn kept_in_scopes<'a>(
     let lines: Vec<(&str, u32)> = stacks.iter().map(|f| (f.file.as_str(), f.line)).collect();
     let texts = Texts::of(replay, began);
     let none = std::iter::empty::<std::iter::Empty<&Frame>>();
-    let look = Look { texts: &texts, stacks: &stacks, script: script(&stacks, none), lines: &lines };
+    let script = script(&stacks, none);
+    let look = Look { texts: &texts, stacks: &stacks, script, lines: &lines, elsewhere: BTreeSet::new() };
     let found = look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own);
     found.ok_or_else(|| texts.modified.into_inner())
 }
@@ -201,6 +204,8 @@ struct Look<'a> {
     script: Option<&'a str>,
     /// Files and lines that the allocation of what is kept led through, all of them.
     lines: &'a [(&'a str, u32)],
+    /// Files of the user's own from which anything was allocated in this job.
+    elsewhere: BTreeSet<&'a str>,
 }
 
 impl Look<'_> {
@@ -245,6 +250,10 @@ impl Look<'_> {
         let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
         let is_unknown = package.is_some_and(|text| !has_word(&text, &keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
+        let gives = |text: &str| is_unknown && text.contains(&format!(".{} = ", keeper.variable));
+        // Whoever gives it that knows best: a hook gets what others allocated.
+        let is_giver = |file: &&&str| self.texts.unchanged(file).is_ok_and(|text| gives(&text));
+        files.extend(self.elsewhere.iter().filter(|_| is_unknown).filter(is_giver));
         let is_anywhere = matches!(keeper.kind.as_str(), "attribute" | "class") || file.is_none();
         if is_anywhere || keeper.variable.ends_with("_hooks") {
             // An attribute may be used wherever the class is: of that the stacks tell a part. So it is with a module that has no file.
@@ -263,10 +272,9 @@ impl Look<'_> {
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| if let Found::One(_, sure) = f { *sure } else { 0 };
-            let is_given = is_unknown && text.contains(&format!(".{} = ", keeper.variable));
             match (find(&text, &keeper), &found) {
                 (Found::Nothing, _) => {}
-                (here, None) if own.is_some() || is_given || sure(&here) > 0 => {
+                (here, None) if own.is_some() || gives(&text) || sure(&here) > 0 => {
                     found = Some((file.to_string(), here));
                 }
                 (_, None) => {}
@@ -407,28 +415,57 @@ mod tests {
         }
     }
 
+    fn written<const N: usize>(folder: &Path, files: [(&str, &str); N]) -> [String; N] {
+        files.map(|(name, text)| {
+            let path = folder.join(name);
+            write(&path, text).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+            path.to_str().unwrap().to_owned()
+        })
+    }
+
     #[test]
     fn what_a_class_of_another_own_file_does_is_no_other_statement_than_a_call_of_it() {
         let folder = std::env::temp_dir().join(format!("strandline-two-files-{}", std::process::id()));
         create_dir_all(&folder).unwrap();
         let class = "class Tracker:\n    def update(self, name, x):\n        self.rows.setdefault(name, []).append(x)\n";
         let script = "t = Tracker()\nfor x in data:\n    out = net(x)\n    t.update('out', out)\n";
-        let [class, script] = [("meters.py", class), ("train.py", script)].map(|(name, text)| {
-            let path = folder.join(name);
-            write(&path, text).unwrap();
-            File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
-            path.to_str().unwrap().to_owned()
-        });
+        let [class, script] = written(&folder, [("meters.py", class), ("train.py", script)]);
         let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
         let frame = Frame { file: script.clone(), function: "<module>".into(), line: 3 };
         let lines = [(script.as_str(), 3)];
-        let look = Look { texts: &texts, stacks: &[&frame], script: None, lines: &lines };
+        let elsewhere = BTreeSet::new();
+        let look = Look { texts: &texts, stacks: &[&frame], script: None, lines: &lines, elsewhere };
         let keeper = super::super::tests::attribute("Tracker", "rows", "dict");
         let at = |file| look.at(&keeper, Some(file), &|f| f != "package.py").unwrap();
         let (file, found) = at(&class);
         assert!(file == class && matches!(found, Found::One(Statement { line: 3, .. }, 0)), "{found:?}");
         let (file, found) = at("package.py");
-        assert!(file == script && matches!(found, Found::One(Statement { line: 4, .. }, 2)), "{found:?}");
+        assert!(file == script && matches!(found, Found::One(Statement { line: 4, .. }, 3)), "{found:?}");
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_a_hook_gives_a_packages_object_is_kept_there_though_its_file_allocated_none_of_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-giver-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let hook = "def capture(m, args, out):\n    if not hasattr(m, 'acts'):\n        m.acts = []\n    m.acts.append(args[0])\n";
+        let files = [
+            ("linear.py", "class Linear: pass\n"),
+            ("hook.py", hook),
+            ("run.py", "net = Linear(3)\nnet(rand(9))\n"),
+        ];
+        let [package, hook, run] = written(&folder, files);
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let (frame, lines) = (Frame { file: run.clone(), line: 2, ..Frame::default() }, [(run.as_str(), 2)]);
+        let keeper = super::super::tests::attribute("Linear", "acts", "list");
+        let elsewhere = BTreeSet::from([run.as_str(), hook.as_str()]);
+        let look = Look { texts: &texts, stacks: &[&frame], script: None, lines: &lines, elsewhere };
+        let (file, found) = look.at(&keeper, Some(&package), &|f| f != package).unwrap();
+        assert!(
+            file == hook && matches!(found, Found::One(Statement { line: 4, .. }, 0)),
+            "{file}: {found:?}"
+        );
         remove_dir_all(&folder).unwrap();
     }
 

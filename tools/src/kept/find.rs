@@ -5,6 +5,7 @@ use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
 use super::library;
+use super::otherwise;
 use super::remedy;
 use super::scope::{self, FUNCTIONS, Source, outward, part};
 use tree_sitter::Node;
@@ -46,7 +47,8 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let source = Source::new(source_text, tree.root_node());
     let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
     all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
-    for handed in [hooks::registered, hooks::begun, hooks::made, instances::given] {
+    let others = [hooks::registered, hooks::begun, hooks::made, instances::given];
+    for handed in others.into_iter().chain([otherwise::by_keys, otherwise::by_comprehension]) {
         if all.is_empty() {
             all = handed(&source, keeper);
         }

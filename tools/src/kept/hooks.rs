@@ -93,7 +93,7 @@ pub(super) fn made<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let makes = source.all("call").iter().filter(|c| called(source, **c) == class);
     let handed = makes.filter_map(|c| Some(Add { values: values(*c), ..Add::of(call_of(*c)?) }));
     let all = around.chain(handed.filter(|a| hands_on_made(source, a.node, keeper)));
-    all.filter(|a| a.evidence(source, keeper) > 1).collect()
+    all.filter(|a| a.evidence(source, keeper) > 2).collect()
 }
 
 /// Whether an object of the keeper's class is made as an argument of a call that keeps it, and not of a method of the keeper itself.

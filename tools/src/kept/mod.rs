@@ -12,6 +12,7 @@ mod hooks;
 mod instances;
 mod keeper;
 mod library;
+mod otherwise;
 mod remade;
 mod remedy;
 mod removes;

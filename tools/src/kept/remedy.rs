@@ -6,35 +6,11 @@ use super::instances;
 use super::keeper::Keeper;
 use super::library;
 use super::removes;
-use super::scope::{Source, below, children, part};
-use super::stored::{exception, is_detached, is_view};
+use super::scope::{Source, children, part};
+use super::stored::{exception, is_detached, is_number, is_view};
 use super::values::called;
 use super::ways;
 use tree_sitter::Node;
-
-/// Whether a value reads like a loss: one number with a graph.
-fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
-    let is_one = |n: Node<'_>| match n.kind() {
-        "identifier" | "attribute" => {
-            let text = source.text(n).rsplit('.').next().unwrap_or_default().to_lowercase();
-            ["loss", "cost", "nll", "perplexity"].iter().any(|w| text.contains(w)) && !text.ends_with("fn")
-        }
-        "call" => {
-            let arguments = part(n, "arguments").map(children).unwrap_or_default();
-            let of_torch = source.field(n, "function").starts_with("torch.");
-            // Along a dimension, or of each sample, there are many.
-            match called(source, n) {
-                "mean" | "sum" => arguments.len() == usize::from(of_torch),
-                "backward" | "cross_entropy" | "mse_loss" | "criterion" | "loss_fn" | "nll_loss" => {
-                    !arguments.iter().any(|a| source.field(*a, "name") == "reduction")
-                }
-                _ => false,
-            }
-        }
-        _ => false,
-    };
-    values.iter().flat_map(|v| below(*v, &|n| n.kind() != "argument_list")).any(is_one)
-}
 
 /// When to empty something, in a training whose source has epochs; and in a server, or where steps are all that is known.
 const EPOCHS: &str = "at the end of each epoch";
@@ -126,7 +102,13 @@ fn of_graph<'t>(
         return None;
     }
     if keeper.awaited && is_sum && !is_detached {
-        return Some("if no backward pass follows, add the tensor without its graph: .detach()".into());
+        let is_added =
+            add.node.kind() == "augmented_assignment" || values.iter().any(|v| v.kind() == "binary_operator");
+        let what = match is_added {
+            true => "add the tensor without its graph: .detach()",
+            false => "keep it without its graph: .detach(), or make it under torch.no_grad()",
+        };
+        return Some(format!("if no backward pass follows, {what}"));
     }
     if values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
         return Some(

@@ -1,7 +1,7 @@
 //! What a source does to keep a container small: a cache that evicts is not helped by being told to.
 
 use super::adds::Add;
-use super::scope::{Source, below, children, line, part};
+use super::scope::{Source, below, children, line, outward, part};
 use super::ways;
 use tree_sitter::Node;
 
@@ -73,8 +73,19 @@ fn is_same<'t>(source: &Source<'t>, a: Node<'t>, b: Node<'t>) -> bool {
     let Some(name) = first_name(a) else { return false };
     match source.text(name) {
         "self" | "cls" => source.class_around(a).map(|c| c.id()) == source.class_around(b).map(|c| c.id()),
-        name => source.owner(a, name) == source.owner(b, name),
+        // An attribute of what a function is given may be that of what another one is given.
+        text => {
+            source.owner(a, text) == source.owner(b, text)
+                || is_of_parameter(source, a) && is_of_parameter(source, b)
+        }
     }
+}
+
+/// Whether it is an attribute of a parameter of the function around it.
+fn is_of_parameter<'t>(source: &Source<'t>, n: Node<'t>) -> bool {
+    let object = part(n, "object").filter(|o| n.kind() == "attribute" && o.kind() == "identifier");
+    let function = outward(n).find(|n| n.kind() == "function_definition");
+    object.zip(function).is_some_and(|(o, f)| source.parameters(f).contains(&source.text(o)))
 }
 
 /// `self` of `self.cache.entries`.
@@ -117,6 +128,10 @@ mod tests {
             let remedy = is(&other, &attribute("Buffer", "data", "list"), 4, "self.data.append(x)");
             assert!(!remedy.contains("limits"), "{remedy}");
         }
+        // What hooks are given is the same object.
+        let hooks = "def push(m, x):\n    m.acts.append(x)\ndef take(m, g):\n    return m.acts.pop() * g\n";
+        let remedy = is(hooks, &attribute("Linear", "acts", "list"), 2, "m.acts.append(x)");
+        assert!(remedy.starts_with("line 4 removes entries, m.acts.pop(): "), "{remedy}");
         // A variable of that name in another function is another one.
         let other = format!("def f():\n    cache = {{}}\n    cache.clear()\n{add}\n");
         let remedy = is(&other, &global("cache", "dict"), 4, add);

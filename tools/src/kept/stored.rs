@@ -116,6 +116,20 @@ fn index(source: &Source<'_>, subscript: Node<'_>) -> (bool, bool) {
     (is_basic, keys.len() > 1 && keys.iter().any(is_slice))
 }
 
+/// Whether it is a call whose result is surely a tensor of its own, which shares no memory with what it is computed of.
+pub(super) fn is_computed(source: &Source<'_>, call: Node<'_>) -> bool {
+    let name = called(source, call);
+    let shares = WHOLE.has(name) || PARTS.contains(&name) || name == "contiguous";
+    let of = part(call, "function").map_or("", |f| source.field(f, "object"));
+    let is_method = part(call, "function").is_some_and(|f| f.kind() == "attribute") && TO_TENSORS.has(name);
+    call.kind() == "call" && !shares && (is_method || is_of_torch(of) && is_tensor(source, call))
+}
+
+/// The modules of PyTorch whose functions return tensors.
+fn is_of_torch(object: &str) -> bool {
+    matches!(object, "torch" | "F" | "functional" | "nn.functional" | "torch.nn.functional")
+}
+
 /// Whether it is surely one tensor: what makes it says so, or something else that is done with it.
 fn is_tensor(source: &Source<'_>, n: Node<'_>) -> bool {
     match n.kind() {
@@ -126,7 +140,7 @@ fn is_tensor(source: &Source<'_>, n: Node<'_>) -> bool {
                 return false;
             };
             let (name, of) = (called(source, n), source.field(function, "object"));
-            match matches!(of, "torch" | "F" | "functional" | "torch.nn.functional") {
+            match is_of_torch(of) {
                 true => !SEVERAL.has(name) && name != "load",
                 false => TO_TENSORS.has(name),
             }
@@ -134,9 +148,15 @@ fn is_tensor(source: &Source<'_>, n: Node<'_>) -> bool {
         "attribute" if matches!(source.field(n, "attribute"), "data" | "T" | "mT" | "grad") => {
             part(n, "object").is_some_and(|o| is_tensor(source, o))
         }
+        "identifier" if is_given_one(source, n) => true,
         "identifier" | "attribute" => is_used_as_tensor(source, n),
         _ => false,
     }
+}
+
+/// Whether the one value that a name is given is surely a tensor.
+fn is_given_one(source: &Source<'_>, name: Node<'_>) -> bool {
+    value_of(source, name).is_some_and(|v| v.kind() == "call" && is_tensor(source, v))
 }
 
 /// Whether the function that a name stands in does something with it that only a tensor has.
@@ -153,6 +173,36 @@ fn is_used_as_tensor(source: &Source<'_>, name: Node<'_>) -> bool {
     };
     let is_one = uses.into_iter().any(|a| OF_TENSORS.has(source.field(*a, "attribute")));
     is_one && !source.all("assignment").iter().any(is_of_several)
+}
+
+/// Whether values read like a loss: one number with a graph.
+pub(super) fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
+    let is_one = |n: Node<'_>| match n.kind() {
+        "identifier" | "attribute" => {
+            let text = source.text(n).rsplit('.').next().unwrap_or_default().to_lowercase();
+            let is_named = || ["loss", "cost", "nll", "perplexity"].iter().any(|w| text.contains(w));
+            // What it was given says more than its name.
+            let given = values.iter().any(|v| v.id() == n.id()).then(|| value_of(source, n)).flatten();
+            is_named() && !text.ends_with("fn") || given.is_some_and(|v| is_one_number(source, v))
+        }
+        _ => is_one_number(source, n),
+    };
+    values.iter().flat_map(|v| below(*v, &|n| n.kind() != "argument_list")).any(is_one)
+}
+
+/// Whether it is a call whose result is one number.
+fn is_one_number(source: &Source<'_>, call: Node<'_>) -> bool {
+    let arguments = part(call, "arguments").map(children).unwrap_or_default();
+    let of_torch = source.field(call, "function").starts_with("torch.");
+    // Along a dimension, or of each sample, there are many.
+    match called(source, call) {
+        _ if call.kind() != "call" => false,
+        "mean" | "sum" => arguments.len() == usize::from(of_torch),
+        "backward" | "cross_entropy" | "mse_loss" | "criterion" | "loss_fn" | "nll_loss" => {
+            !arguments.iter().any(|a| source.field(*a, "name") == "reduction")
+        }
+        _ => false,
+    }
 }
 
 /// Whether a value has no graph, whichever branch it is. `target`: what it is assigned to, and may be built on.
@@ -212,4 +262,25 @@ fn last_name<'t>(source: &Source<'t>, head: Node<'t>) -> &'t str {
     let is_named = words.next() == Some("as")
         || head.kind() == "identifier" && head.prev_sibling().is_some_and(|p| p.kind() == "as");
     if is_named { last } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{GRAPH, attribute, is};
+
+    #[test]
+    fn a_name_is_what_it_was_given() {
+        let remedy = |keeper: fn(super::super::keeper::Keeper) -> _, given: &str, value: &str| {
+            let class = "class T:\n    def step(self, x):\n";
+            let source = format!("{class}        kl = {given}\n        self.parts.append({value})\n");
+            is(&source, &keeper(attribute("T", "parts", "list")), 4, &format!("self.parts.append({value})"))
+        };
+        assert!(remedy(GRAPH, "(a - b).pow(2).mean()", "kl").contains("keep kl.item()"));
+        assert!(remedy(GRAPH, "(a - b).pow(2).mean(-1)", "kl").contains("kl.detach()"));
+        assert!(remedy(GRAPH, "(a - b).mean()", "kl * a").contains(".detach()"));
+        for given in ["nn.functional.normalize(self.enc(x), dim=-1)", "net(x).softmax(-1)"] {
+            assert!(remedy(|k| k, given, "kl[0]").contains(".clone()"), "{given}");
+        }
+        assert!(!remedy(|k| k, "self.split(x)", "kl[0]").contains(".clone()"));
+    }
 }

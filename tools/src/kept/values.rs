@@ -28,7 +28,6 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         | "true"
         | "false"
         | "none"
-        | "comparison_operator"
         | "not_operator"
         | "concatenated_string" => false,
         "call" => {
@@ -38,6 +37,8 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
             !is_other && !is_empty(source, value)
         }
         "attribute" => !matches!(source.field(value, "attribute"), "shape" | "dtype" | "device" | "name"),
+        // Of tensors it is a mask.
+        "comparison_operator" => is_mask(source, value),
         "conditional_expression" => {
             // The condition stands between the two.
             let all = children(value);
@@ -54,6 +55,16 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         "identifier" => !is_counter(source, value),
         _ => true,
     }
+}
+
+/// Whether a comparison can be one of tensors: of numbers and names alone it is read as one of numbers.
+fn is_mask(source: &Source<'_>, comparison: Node<'_>) -> bool {
+    const OPERATORS: [&str; 6] = ["<", "<=", ">", ">=", "==", "!="];
+    let mut cursor = comparison.walk();
+    let mut operators = comparison.children(&mut cursor).filter(|n| !n.is_named());
+    let is_made = |n: &Node<'_>| !matches!(n.kind(), "identifier" | "attribute");
+    operators.all(|o| OPERATORS.contains(&o.kind()))
+        && children(comparison).into_iter().filter(is_made).any(|n| may_hold(source, n))
 }
 
 /// The name of the function that is called: what is behind the last dot.
@@ -103,5 +114,25 @@ pub(super) fn is_made_of_others(source: &Source<'_>, value: Node<'_>) -> bool {
             children(value).into_iter().any(|v| is_made_of_others(source, v))
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{global, is, none};
+
+    #[test]
+    fn a_comparison_of_what_is_computed_is_a_mask() {
+        let kept = global("kept", "list");
+        let one = |value: &str| format!("kept = []\nfor x in data:\n    kept.append({value})\n");
+        for mask in ["(x / scale).abs() < 127", "x.argmax(-1) == y", "net(x) >= 0"] {
+            is(&one(mask), &kept, 3, &format!("kept.append({mask})"));
+        }
+        for other in ["x is None", "best > 3", "len(x) > 3", "x.name == y", "n in net(x)"] {
+            none(&one(other), &kept);
+        }
+        let both = format!("{}    out = net(x)\n    kept.append(out)\n", one("score.item() > net(x)"));
+        is(&both, &Keeper { allocated: vec![4], ..kept }, 5, "kept.append(out)");
     }
 }

@@ -1,0 +1,29 @@
+//! What is kept in no usual way: under keys, by a comprehension, as a mask, as a part; beside something small; where the report says what to do.
+
+use super::{Folder, all_kept, largest, marked, reports};
+
+#[test]
+fn keys_masks_comprehensions_and_what_is_large_beside_what_is_small() {
+    all_kept(&[
+        ("tensors_as_keys", "Reporter.names"),
+        ("masks_of_a_function", "Quantized.masks"),
+        ("made_by_a_comprehension", "__main__.folds"),
+        ("large_beside_small", "Results.kept"),
+    ]);
+}
+
+/// The advice is for what a name was given, and not for the name alone.
+#[test]
+fn what_a_name_was_given_decides_what_helps() {
+    let folder = Folder::new("given");
+    let cases = [
+        ("reduced_by_a_mean", "keep kl.item(), a number"),
+        ("first_row_of_many", ".clone() the part that is needed"),
+        ("stream_without_no_grad", "make it under torch.no_grad()"),
+    ];
+    for ((case, helps), report) in cases.into_iter().zip(reports(&folder, &cases.map(|(case, _)| case))) {
+        let finding = largest(&report);
+        assert_eq!(finding["kept_at"]["line"], marked(case), "{finding:#}");
+        assert!(finding["remedy"].as_str().is_some_and(|r| r.contains(helps)), "{finding:#}");
+    }
+}
