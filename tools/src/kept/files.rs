@@ -162,12 +162,6 @@ fn gradients_at(frame: &Frame, texts: &Texts<'_>) -> Option<KeptAt> {
     Some(KeptAt { file: frame.file.clone(), line, source: text, remedy })
 }
 
-/// Whether a name stands in a text, and not as a part of a longer one.
-fn has_word(text: &str, name: &str) -> bool {
-    let is_name = |c: char| c == '_' || c.is_alphanumeric();
-    text.split(|c| !is_name(c)).any(|word| word == name)
-}
-
 /// `train.py:12`.
 fn line(text: &Value) -> Option<(&str, u32)> {
     let (file, line) = text.as_str()?.rsplit_once(':')?;
@@ -248,7 +242,7 @@ impl Look<'_> {
         let own = file.filter(|f| is_own(f));
         // A package's class may have an attribute that it knows nothing of: a script gave it that.
         let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
-        let is_unknown = package.is_some_and(|text| !has_word(&text, &keeper.variable));
+        let is_unknown = package.is_some_and(|text| !super::scope::has_word(&text, &keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
         let gives = |text: &str| is_unknown && text.contains(&format!(".{} = ", keeper.variable));
         // Whoever gives it that knows best: a hook gets what others allocated.
@@ -479,12 +473,6 @@ mod tests {
         assert_eq!(of(&[&thread[0]]).as_deref(), Some("serve.py"));
         assert_eq!(of(&[&main[0], &main[1]]).as_deref(), Some("data.py"), "its own stack comes first");
         assert_eq!(script(&[], [&thread[..]]), None);
-    }
-
-    #[test]
-    fn a_name_is_no_part_of_a_longer_one() {
-        assert!(has_word("x.prev = 1", "prev") && has_word("prev", "prev"));
-        assert!(!has_word("to prevent it, the prev_x, _prev", "prev"));
     }
 
     #[test]

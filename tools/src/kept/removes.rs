@@ -131,7 +131,7 @@ mod tests {
         // What hooks are given is the same object.
         let hooks = "def push(m, x):\n    m.acts.append(x)\ndef take(m, g):\n    return m.acts.pop() * g\n";
         let remedy = is(hooks, &attribute("Linear", "acts", "list"), 2, "m.acts.append(x)");
-        assert!(remedy.starts_with("line 4 removes entries, m.acts.pop(): "), "{remedy}");
+        assert!(remedy.starts_with("check that line 4, m.acts.pop(), which removes entries"), "{remedy}");
         // A variable of that name in another function is another one.
         let other = format!("def f():\n    cache = {{}}\n    cache.clear()\n{add}\n");
         let remedy = is(&other, &global("cache", "dict"), 4, add);

@@ -317,3 +317,20 @@ fn is_parameter_of(parameters: Node<'_>, at: Node<'_>) -> bool {
     let named = |p: &Node<'_>| part(*p, "name").is_some_and(|n| n.id() == at.id()) || p.id() == at.id();
     children(parameters).iter().any(named)
 }
+
+/// Whether a name stands in a text, and not as a part of a longer one.
+pub(super) fn has_word(text: &str, name: &str) -> bool {
+    let is_name = |c: char| c == '_' || c.is_alphanumeric();
+    text.split(|c| !is_name(c)).any(|word| word == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_no_part_of_a_longer_one() {
+        assert!(has_word("x.prev = 1", "prev") && has_word("prev", "prev"));
+        assert!(!has_word("to prevent it, the prev_x, _prev", "prev"));
+    }
+}
