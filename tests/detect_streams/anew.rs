@@ -69,7 +69,7 @@ fn the_last_few_of_what_gets_larger_grow() {
     let rate = all[0].bytes_per_step / (8 * 64 * KIB) as f64;
     assert!((rate - 1.0).abs() < 0.03, "{rate}");
     assert!(
-        all[0].explain.starts_with("8 blocks of this line are freed and allocated again, larger each time")
+        all[0].explain.starts_with("8 blocks from this line are freed and allocated again, larger each time")
     );
     assert!(grows(&row(&|_| 64 * KIB, 30, 80)).is_empty(), "a row is filled");
     assert!(grows(&row(&|i| i.min(20) * 64 * KIB, 8, 80)).is_empty(), "up to a bound");

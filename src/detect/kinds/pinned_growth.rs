@@ -42,7 +42,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; such blocks grow by {} every {noun}, and not more and more slowly, as a cache would when it fills. Pinned host memory (not GPU memory) was {} at its peak",
+            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; they grow by {} every {noun}, and the growth does not slow down, as that of a filling cache would. Pinned host memory (not GPU memory) was {} at its peak",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),
