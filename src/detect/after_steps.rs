@@ -15,14 +15,19 @@ fn end(replay: &Replay) -> Nanos {
 
 /// For how many seconds a job went on without a step until a moment, where that is longer than any step of it would have been.
 pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
-    let (last, steps) = (end(replay).0, u64::from(replay.steps()));
-    let has_steps = replay.step_source().is_training() && steps > 0;
-    // Before the first step ends a job begins: that tells nothing of a step.
-    let first = replay.devices().filter_map(|d| d.rows.first()).map(|r| r.time.0).min().unwrap_or(last);
-    let mean = last.saturating_sub(first) / steps.saturating_sub(1).max(1);
-    let since = until.0.saturating_sub(last);
-    let is_long = since >= LEAST.max(mean.saturating_mul(STEPS));
+    let last = end(replay);
+    let has_steps = replay.step_source().is_training() && replay.steps() > 0;
+    let since = until.0.saturating_sub(last.0);
+    let is_long = since >= LEAST.max(of_many_steps(replay, last));
     (has_steps && is_long).then_some(since / 1_000_000_000)
+}
+
+/// Nanoseconds that so many mean steps take, of a job that trained until `last`.
+fn of_many_steps(replay: &Replay, last: Nanos) -> u64 {
+    // Before the first step ends a job begins: that tells nothing of a step.
+    let first = replay.devices().filter_map(|d| d.rows.first()).map(|r| r.time.0).min().unwrap_or(last.0);
+    let steps = u64::from(replay.steps()).saturating_sub(1).max(1);
+    (last.0.saturating_sub(first) / steps).saturating_mul(STEPS)
 }
 
 /// When the last training step ended, of a job that has done something else since, for longer than it trained, and had more allocated then than in
@@ -37,12 +42,14 @@ pub fn after_training(replay: &Replay) -> Option<Nanos> {
 /// Whether a device had clearly more allocated after the last step than in any.
 fn is_after_steps(d: &Device, replay: &Replay) -> bool {
     let (last, until) = (end(replay), replay.time());
-    // The last step may have lasted for most of that time.
-    let is_of_steps = |time: Nanos| time.0.saturating_sub(last.0) <= until.0.saturating_sub(time.0);
-    let mut in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
+    // The last step may have lasted for most of that time, and much longer than a step.
+    let many = of_many_steps(replay, last);
+    let is_of_steps = |time: Nanos| time.0.saturating_sub(last.0) <= many.max(until.0.saturating_sub(time.0));
+    let in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
     let most = in_steps.clone().map(|r| r.peak.0).max();
-    let is_after = in_steps.next_back().is_some_and(|r| d.peak_allocated.step > r.step);
-    is_after && most.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
+    let lasted = d.rows.last().is_some_and(|r| !is_of_steps(r.time));
+    d.peak_allocated.step > replay.steps().saturating_sub(lasted.into())
+        && most.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
 }
 
 /// The seconds after the last step, and the most that was allocated on a device then, where that is more than in any step. In a job that has

@@ -77,10 +77,10 @@ mod tests {
         let told = |all: Vec<Value>| {
             all.iter().map(|a| a["status"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(told(work.unfinished("the job ended first")), ["found", "not_run"]);
+        assert_eq!(told(work.unfinished("the job ended before the search did")), ["found", "not_run"]);
         assert_eq!(told(work.answers()), ["found", "not_found"], "nothing better was found later");
         work.close.clear();
-        assert_eq!(told(work.unfinished("the job ended first")), ["not_run", "not_run"]);
+        assert_eq!(told(work.unfinished("the job ended before the search did")), ["not_run", "not_run"]);
     }
 
     #[test]

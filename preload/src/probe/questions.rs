@@ -163,7 +163,7 @@ impl Probe {
             let why = if late {
                 "no Python thread could be interrupted for two minutes"
             } else {
-                "the job ended first"
+                "the job ended before the search did"
             };
             return self.tell(&running.work, Err(why), running.cost());
         }

@@ -79,14 +79,14 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        StepSource::Optimizer => "calls of optimizer.step()",
-        StepSource::Backward => "calls of backward()",
+        StepSource::Optimizer => "counted by calls of optimizer.step()",
+        StepSource::Backward => "counted by calls of backward()",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
             let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
                 (Some(seconds), _) => format!("one every {seconds} s"),
                 (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
-                _ => "calls of strandline.step()".to_owned(),
+                _ => "counted by calls of strandline.step()".to_owned(),
             };
             return format!("{} ({by})", plural(n, "step"));
         }
