@@ -36,14 +36,17 @@ impl Advised {
             in_step(p, self.peak.step)
         );
         if self.all.is_empty() {
-            let what =
-                format!("NO ADVICE: no change that strandline knows would lower {peak} by 2 % or more.");
+            let apart = if self.grown(p) > 0 { ", apart from the growth," } else { "" };
+            let what = format!(
+                "NO ADVICE: no change that strandline knows{apart} would lower {peak} by 2 % or more."
+            );
             let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as u64, "change");
         let alone = if self.all.len() > 1 { ", each by itself" } else { "" };
         let mut lines = style.wrap("strandline: ", &format!("ADVICE: {things} would lower {peak}{alone}."));
+        lines.extend(self.grows(p, style));
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
             let blocks = plural(a.blocks as u64, "block");
@@ -56,15 +59,19 @@ impl Advised {
                 format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
             lines.extend(style.wrap("    peak   ", &without));
         }
-        lines.extend(self.grows(p, style));
         lines.extend(self.missing(style));
         lines.join("\n") + "\n"
     }
 
-    /// What grows is no matter of advice, and may be most of the peak.
-    fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
+    /// Bytes that have grown, which may be most of the peak.
+    fn grown(&self, p: &Process<'_>) -> u64 {
         let grown = p.findings.iter().filter(|f| f.device == self.device && f.grows());
-        let bytes = total(grown.map(|f| f.bytes_now));
+        total(grown.map(|f| f.bytes_now))
+    }
+
+    /// What grows is no matter of advice.
+    fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
+        let bytes = self.grown(p);
         let what = format!("memory grows ({} so far): see `strandline report`", size(bytes));
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
     }

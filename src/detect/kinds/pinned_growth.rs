@@ -20,7 +20,7 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "release pinned tensors when their step is over: batches of a DataLoader(pin_memory=True) that a list keeps (keep a .clone() instead, which is not pinned), and tensors that save_on_cpu(pin_memory=True) saved for a loss that is kept (keep loss.item() instead)",
+        "release pinned tensors when their step is over. Of a batch of a DataLoader(pin_memory=True), keep a .clone(), which is not pinned; of a loss with save_on_cpu(pin_memory=True), keep loss.item()",
     ),
     remedy_without_torch: Some(
         "free pinned memory with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and reuse them",

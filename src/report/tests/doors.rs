@@ -331,7 +331,7 @@ fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {
     };
     let (outcome, certainty, text) = said(100);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
-    assert!(text.contains("and stops when deque(maxlen=100) is full in step"), "{text}");
+    assert!(text.contains("the growth stops when deque(maxlen=100) is full in step"), "{text}");
     let (outcome, certainty, text) = said(4_000);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
     assert!(text.contains("would be full before that. Set a smaller limit"), "{text}");

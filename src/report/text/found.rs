@@ -247,7 +247,9 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             let whole = b.bytes.map(|b| format!(" with about {}", size(b))).unwrap_or_default();
             let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
             let more = b.bytes.map(|b| b.saturating_sub(f.bytes_now)).filter(|more| *more > 0);
-            let more = more.map(|b| format!("about {} more", size(b))).unwrap_or_else(|| "more".to_owned());
+            let more = more.map(|b| format!("about {} more", size(b)));
+            let after = more.as_ref().map(|more| format!(", after {more}")).unwrap_or_default();
+            let more = more.as_deref().unwrap_or("more");
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
                     "it would take {more} until {} is full{when}{whole}, but this GPU has {} and would be full before that. Set a smaller limit; {explain}",
@@ -255,7 +257,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
                     size(room)
                 ),
                 None => format!(
-                    "not a leak: it takes {more} and stops when {} is full{when}{whole}; {explain}",
+                    "not a leak: the growth stops when {} is full{when}{whole}{after}; {explain}",
                     b.source
                 ),
             }
