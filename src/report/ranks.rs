@@ -117,7 +117,9 @@ impl Ranks {
         }
         let (last, first) = named.split_last()?;
         let who = if first.is_empty() { last.clone() } else { format!("{} and {last}", first.join(", ")) };
-        Some(format!("{}.", clause(&format!("{who} {verb} from the other ranks"))))
+        let is_rank = |p: &Process<'_>| Facts::of(p.replay).number("rank").is_some();
+        let others = if r.processes.iter().any(is_rank) { "ranks" } else { "processes" };
+        Some(format!("{}.", clause(&format!("{who} {verb} from the other {others}"))))
     }
 
     /// One sentence each: what differs, what is missing, what was started again, what still runs.
