@@ -47,8 +47,8 @@ fn is_after_steps(d: &Device, replay: &Replay) -> bool {
     let is_of_steps = |time: Nanos| time.0.saturating_sub(last.0) <= many.max(until.0.saturating_sub(time.0));
     let in_steps = d.rows.iter().filter(|r| is_of_steps(r.time));
     let most = in_steps.clone().map(|r| r.peak.0).max();
-    let lasted = d.rows.last().is_some_and(|r| !is_of_steps(r.time));
-    d.peak_allocated.step > replay.steps().saturating_sub(lasted.into())
+    let has_long_last_step = d.rows.last().is_some_and(|r| !is_of_steps(r.time));
+    d.peak_allocated.step > replay.steps().saturating_sub(has_long_last_step.into())
         && most.is_some_and(|most| d.peak_allocated.bytes.0 > most / 20 * 21)
 }
 

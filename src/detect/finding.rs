@@ -196,6 +196,11 @@ impl Finding {
         self.kind.info().headline.replace("{grain}", self.grain.noun())
     }
 
+    /// It leaves a block in at most one of two marks: its rate is one on average.
+    pub fn is_rare(&self) -> bool {
+        (1e-9..=0.5).contains(&self.blocks_per_step)
+    }
+
     /// It is about blocks that are made anew and larger each time: nothing of it is old.
     pub fn is_remade(&self) -> bool {
         self.evidence.iter().any(|e| e.what == REMADE)

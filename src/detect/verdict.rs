@@ -108,7 +108,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
 
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
-    let average = if (1e-9..=0.5).contains(&f.blocks_per_step) { " on average" } else { "" };
+    let average = if f.is_rare() { " on average" } else { "" };
     format!(
         "memory grows by {rate} every {grain}{average} since {grain} {} on GPU {}",
         thousands(f.first_step.into()),

@@ -285,6 +285,16 @@ impl<'a> Facts<'a> {
         self.0[key].as_u64()
     }
 
+    /// Of which findings the job can be asked who holds their blocks: `Some(true)`: of all, `Some(false)`: of those that are established, `None`: of
+    /// none.
+    pub fn searches(self) -> Option<bool> {
+        match &self.0["probe"] {
+            Value::Bool(true) => Some(true),
+            Value::String(what) if what == "leaks" => Some(false),
+            _ => None,
+        }
+    }
+
     /// The command line.
     pub fn command(self) -> Vec<&'a str> {
         self.0["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

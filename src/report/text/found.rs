@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
-use super::super::model::{Ended, Known, Process, because, fatal, remedy, used};
+use super::super::model::{Ended, Facts, Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
 use super::phrase::{clause, current_rate, forecast};
@@ -9,7 +9,6 @@ use super::place::{at_place, kept_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, FindingSite, Severity};
 use crate::event::Frame;
 use crate::replay::{Cohort, SEVERAL, SiteKind};
-use serde_json::Value;
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -29,13 +28,8 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
 
 /// Whether the job could have been asked who holds what was found.
 fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
-    let answers = match &p.replay.meta()["probe"] {
-        Value::Bool(all) => *all,
-        Value::String(what) => what == "leaks",
-        _ => false,
-    };
     let has_ended = matches!(p.ended, Ended::Exit | Ended::Signal(_));
-    answers && has_ended && f.kind.has_holder() && f.is_active_leak()
+    Facts::of(p.replay).searches().is_some() && has_ended && f.kind.has_holder() && f.is_active_leak()
 }
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
@@ -84,8 +78,7 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
 
 fn rate(f: &Finding) -> String {
     let (bytes, per) = (size_f(f.bytes_per_step), f.grain.per());
-    // At most a block in two.
-    if (1e-9..=0.5).contains(&f.blocks_per_step) {
+    if f.is_rare() {
         return format!(
             "{bytes} {per}, a block every {}",
             thousands((1.0 / f.blocks_per_step).round() as u64)

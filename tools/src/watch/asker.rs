@@ -12,7 +12,7 @@ use strandline::detect::{Finding, GrainName, Severity};
 use strandline::event::{Names, StackId};
 use strandline::format::holders::{Ask, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay};
-use strandline::report::{HeldBy, Holder};
+use strandline::report::{Facts, HeldBy, Holder};
 
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
 const GATHER: Duration = Duration::from_millis(100);
@@ -49,12 +49,7 @@ struct Asked {
 impl Asker {
     /// Asks about what was found in a process since it was last asked. `place`: where the question is to lie.
     pub(super) fn look(&mut self, live: &Live<'_>, place: Option<&Path>) {
-        let (answers, all) = match live.replay.meta().get("probe") {
-            Some(Value::Bool(all)) => (*all, *all),
-            Some(Value::String(s)) => (s == "leaks", false),
-            _ => (false, false),
-        };
-        let Some(place) = place.filter(|_| answers) else { return };
+        let Some((place, all)) = place.zip(Facts::of(live.replay).searches()) else { return };
         let asked = self.jobs.entry(live.id).or_default();
         let replay = live.replay;
         // It waits for a moment: what has not been asked is asked now, if that is anything.
