@@ -6,8 +6,13 @@
 use crate::event::CodeDef;
 
 /// The line that the instruction at byte `offset` belongs to; 0 where the table does not tell.
+///
+/// Up to 3.10 a frame that has not run an instruction yet stands at -1 (a pending call may be made there), and its line is the first.
 pub fn line(code: &CodeDef, offset: u32) -> u32 {
     let first = i64::from(code.first_line);
+    if code.python_minor <= 10 && offset.cast_signed() < 0 {
+        return code.first_line;
+    }
     let offset = u64::from(offset);
     let line = match code.python_minor {
         0 => None,
@@ -115,6 +120,7 @@ mod tests {
     fn the_three_encodings() {
         let old = code(9, &[0, 1, 4, 2, 6, 0xff]);
         assert_eq!([0, 3, 4, 9, 10, 999].map(|o| line(&old, o)), [11, 11, 13, 13, 12, 12]);
+        assert_eq!([9, 10].map(|m| line(&code(m, &[0, 1, 4, 2]), u32::MAX - 1)), [10, 10], "not begun");
         let deltas = code(10, &[4, 1, 6, 0x80, 2, 0xfe]);
         assert_eq!([0, 4, 9, 10, 12].map(|o| line(&deltas, o)), [11, 0, 0, 9, 0]);
         // +1 line over 2 instructions with columns; none over 1; -40 lines without columns over 1 (0x51 = 81, 80 >> 1 = 40).
