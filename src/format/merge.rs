@@ -14,7 +14,8 @@
 //! comes late. Whatever is not due waits only for lower numbers of its device that are here, so a late record never stands behind
 //! one that is due: PyTorch's own events keep their order.
 
-use super::raw::{Kind, Record, SEQUENCE_MODULUS, flag};
+use super::raw::{Kind, Record};
+use super::sequences::{Sequences, is_sequenced};
 
 /// How far ahead in another ring a record that is due is looked for.
 const LOOK_AHEAD: usize = 64;
@@ -36,31 +37,12 @@ pub struct Merge {
     swaps: u64,
 }
 
-/// The number that each device's next record is due to have, and how many never came.
-#[derive(Default)]
-struct Sequences {
-    expected: Vec<Option<Expected>>,
-    holes: u64,
-}
-
 #[derive(Default)]
 struct Queue {
     ring: u32,
     thread: u32,
     records: Vec<Record>,
     at: usize,
-}
-
-#[derive(Clone, Copy)]
-struct Expected {
-    sequence: u32,
-    /// The record before was a merged free, whose completion may have taken a number of its own.
-    merged: bool,
-}
-
-/// Whether records of this kind carry a number of their device's sequence.
-fn is_sequenced(kind: u8) -> bool {
-    kind <= Kind::SegmentUnmap as u8
 }
 
 impl Queue {
@@ -110,52 +92,33 @@ impl Queue {
     }
 }
 
-impl Sequences {
-    #[inline]
-    fn is_due(&self, r: &Record) -> bool {
-        match self.expected.get(usize::from(r.device)) {
-            Some(Some(e)) => r.sequence() == e.sequence,
-            _ => true,
-        }
-    }
-
-    /// How far a record's number is ahead of the one that is due; negative: it comes late.
-    fn ahead(&self, r: &Record) -> i32 {
-        let Some(Some(e)) = self.expected.get(usize::from(r.device)) else { return 0 };
-        let ahead = (r.sequence().wrapping_sub(e.sequence) % SEQUENCE_MODULUS) as i32;
-        if ahead > SEQUENCE_MODULUS as i32 / 2 { ahead - SEQUENCE_MODULUS as i32 } else { ahead }
-    }
-
-    /// How many numbers would be missing before a record, were it next.
-    fn missing_before(&self, r: &Record) -> u64 {
-        let Some(Some(e)) = self.expected.get(usize::from(r.device)) else { return 0 };
-        u64::try_from(self.ahead(r)).unwrap_or(0).saturating_sub(u64::from(e.merged))
-    }
-
-    #[inline]
-    fn note(&mut self, r: &Record) {
-        let d = usize::from(r.device);
-        if d >= self.expected.len() {
-            self.expected.resize(d + 1, None);
-        }
-        let Some(slot) = self.expected.get_mut(d) else { return };
-        let n = r.sequence();
-        if let Some(e) = slot {
-            let ahead = n.wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
-            if ahead > SEQUENCE_MODULUS / 2 {
-                // It comes late: one number that seemed to be missing is here after all.
-                self.holes = self.holes.saturating_sub(1);
-                return;
-            }
-            self.holes += u64::from(ahead.saturating_sub(u32::from(e.merged)));
-        }
-        *slot = Some(Expected { sequence: next(n), merged: r.flags & flag::COMPLETED != 0 });
-    }
-}
-
 impl Merge {
     /// Adds the next records of a ring. `thread` owned the ring at the first of them; later owners say so themselves.
     pub fn extend(&mut self, ring: u32, thread: u32, records: &[Record]) {
+        let mut queue = self.lend(ring);
+        let before = queue.len();
+        queue.extend_from_slice(records);
+        self.give(ring, thread, queue, before);
+    }
+
+    /// The records of a ring that were added and are kept, for whoever appends the next ones to them and gives all back by
+    /// [`Merge::give`]: so they need not be copied.
+    pub fn lend(&mut self, ring: u32) -> Vec<Record> {
+        let Some(q) = self.queues.iter_mut().find(|q| q.ring == ring) else { return Vec::new() };
+        let len = q.records.len();
+        // Of a short queue up to three quarters may be handed out already, of a long one half.
+        let kept_in_four = if len > MOST_SPARE * 4 { 2 } else { 1 };
+        if q.at > 4096 && (len - q.at) * 4 < len * kept_in_four {
+            q.records.drain(..q.at);
+            q.at = 0;
+        }
+        std::mem::take(&mut q.records)
+    }
+
+    /// Takes back what [`Merge::lend`] gave, with the ring's next records behind the first `before`: as [`Merge::extend`].
+    pub fn give(&mut self, ring: u32, thread: u32, records: Vec<Record>, before: usize) {
+        let news = records.get(before..).unwrap_or_default();
+        self.newest = news.iter().fold(self.newest, |n, r| n.max(r.ticks));
         let q = match self.queues.iter().position(|q| q.ring == ring) {
             Some(i) => self.queues.get_mut(i),
             None => {
@@ -164,14 +127,10 @@ impl Merge {
             }
         };
         let Some(q) = q else { return };
-        if q.records.is_empty() {
+        if before == 0 {
             q.thread = thread;
-        } else if q.at > 4096 && q.at * 2 > q.records.len() {
-            q.records.drain(..q.at);
-            q.at = 0;
         }
-        q.records.extend_from_slice(records);
-        self.newest = records.iter().fold(self.newest, |n, r| n.max(r.ticks));
+        q.records = records;
     }
 
     /// The records added since the last call are a whole sweep: what is older than the newest one before them is in order.
@@ -342,12 +301,9 @@ impl Merge {
     }
 }
 
-fn next(n: u32) -> u32 {
-    (n + 1) % SEQUENCE_MODULUS
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::raw::{SEQUENCE_MODULUS, flag};
     use super::*;
 
     fn event(ticks: u64, sequence: u32) -> Record {

@@ -19,5 +19,6 @@ pub mod python;
 pub mod raw;
 pub mod region;
 pub mod secrets;
+mod sequences;
 pub mod tail;
 pub mod wire;

@@ -1,7 +1,6 @@
 //! Pages and tails → the merge: nothing twice, nothing missing unnoticed.
 
 use super::pages::Next;
-use super::pages::Pages;
 use super::state::{Reader, Ring, Stage, Then};
 use super::summary::TailState;
 use super::tail::{Stand, Tail};
@@ -32,7 +31,7 @@ enum Look {
 
 impl Reader {
     pub(super) fn read_page(&mut self) {
-        let mut pages = std::mem::replace(&mut self.pages, Pages::new(0));
+        let Some(mut pages) = self.pages.take() else { return };
         match pages.next(&*self.source) {
             Err(e) => {
                 self.damage.add(Some(pages.at()), format!("the file cannot be read: {e}"), None);
@@ -64,7 +63,7 @@ impl Reader {
                 }
             },
         }
-        self.pages = pages;
+        self.pages = Some(pages);
     }
 
     fn bad_page(&mut self, at: u64, frame: &Frame, why: &str) {
@@ -125,12 +124,11 @@ impl Reader {
         if head.first.saturating_add(u64::from(head.count)) <= seen {
             return Ok(());
         }
-        let mut records = take(&mut self.records);
-        records.clear();
+        let mut records = self.merge.lend(head.ring);
+        let before = records.len();
         let done = self.decoder.decode(payload, &mut records);
         let scan = self.decoder.saw(Kind::Gap) || self.decoder.saw(Kind::Thread);
-        self.accept(head.ring, head.thread, head.first, &mut records, scan, Some(at));
-        self.records = records;
+        self.accept((head.ring, head.thread, head.first), (records, before), scan, Some(at));
         done.map(|_| ())
     }
 
@@ -143,31 +141,27 @@ impl Reader {
         &mut self.rings[i]
     }
 
-    /// Takes the records of a ring from index `first` on, less those that are known.
+    /// Takes the records of a ring from index `first` on, less those that are known. `queue`: what the merge lent, and how much of it is
+    /// not new.
     fn accept(
         &mut self,
-        ring: u32,
-        thread: u32,
-        first: u64,
-        records: &mut [Record],
+        (ring, thread, first): (u32, u32, u64),
+        queue: (Vec<Record>, usize),
         scan: bool,
         at: Option<u64>,
     ) {
+        let (mut records, before) = queue;
         let known = *self.ring(ring);
-        let skip = usize::try_from(known.seen.saturating_sub(first)).unwrap_or(usize::MAX);
-        let Some(news) = records.get_mut(skip..).filter(|n| !n.is_empty()) else { return };
-        let mut owner = if skip > 0 || thread == 0 { known.thread } else { thread };
-        if first > known.seen {
-            let n = first - known.seen;
-            self.damage.add(at, format!("records {} to {} of ring {ring}", known.seen, first - 1), Some(n));
-            self.missing = self.missing.saturating_add(n);
-            self.wants_state = true;
-            let ticks = news.first().map_or(0, |r| r.ticks);
-            self.gap(ring, owner, ticks, n);
+        let read = records.len() - before;
+        let skip = known.seen.saturating_sub(first).min(read as u64) as usize;
+        records.drain(before..before + skip);
+        if skip == read {
+            return self.merge.give(ring, known.thread, records, before);
         }
-        let before = owner;
+        let begins = if skip > 0 || thread == 0 { known.thread } else { thread };
         let mut told = known.told;
-        for r in news.iter_mut().filter(|_| scan) {
+        let mut owner = begins;
+        for r in records.iter_mut().skip(before).filter(|_| scan) {
             if r.kind == Kind::Gap as u8 {
                 let so_far = r.a;
                 r.a = so_far.saturating_sub(told);
@@ -179,20 +173,28 @@ impl Reader {
                 self.items.push_back(Item::Thread(thread_info(r)));
             }
         }
-        self.merge.extend(ring, before, news);
+        if first > known.seen {
+            let n = first - known.seen;
+            self.damage.add(at, format!("records {} to {} of ring {ring}", known.seen, first - 1), Some(n));
+            self.missing = self.missing.saturating_add(n);
+            self.wants_state = true;
+            let ticks = records.get(before).map_or(0, |r| r.ticks);
+            records.insert(before, gap(begins, ticks, n));
+        }
+        self.merge.give(ring, begins, records, before);
         if self.merge.waiting() > MOST_WAITING {
             // No writer holds back so much: the sweeps' ends are missing.
             self.merge.end_sweep(self.merge.newest());
         }
-        self.summary.records = self.summary.records.saturating_add(news.len() as u64);
-        let seen = first.saturating_add(skip as u64).saturating_add(news.len() as u64);
+        let news = (read - skip) as u64;
+        self.summary.records = self.summary.records.saturating_add(news);
+        let seen = first.saturating_add(read as u64);
         *self.ring(ring) = Ring { seen, told, thread: owner };
     }
 
     /// Puts a loss where it was noticed.
     fn gap(&mut self, ring: u32, thread: u32, ticks: u64, lost: u64) {
-        let gap = Record { ticks, a: lost, c: u64::from(thread), kind: Kind::Gap as u8, ..Record::default() };
-        self.merge.extend(ring, thread, &[gap]);
+        self.merge.extend(ring, thread, &[gap(thread, ticks, lost)]);
     }
 
     /// Losses that no record tells (yet).
@@ -357,11 +359,14 @@ impl Reader {
             self.clock.point(ticks, ns);
         }
         let mut taken = 0u64;
-        for (r, from, mut records) in found {
-            let before = self.ring(r.ring).thread;
-            let thread = if before == 0 { r.thread } else { before };
+        for (r, from, records) in found {
+            let owner = self.ring(r.ring).thread;
+            let thread = if owner == 0 { r.thread } else { owner };
             taken = taken.saturating_add(records.len() as u64);
-            self.accept(r.ring, thread, from, &mut records, true, None);
+            let mut queue = self.merge.lend(r.ring);
+            let before = queue.len();
+            queue.extend(records);
+            self.accept((r.ring, thread, from), (queue, before), true, None);
         }
         let ticks = self.merge.newest();
         self.losses(ticks, stand.rings.iter().map(|r| (r.ring, r.lost)), stand.lost_unowned);
@@ -392,6 +397,11 @@ impl Reader {
             self.stage = Stage::Done;
         }
     }
+}
+
+/// A record of what was lost, owned by `thread`.
+fn gap(thread: u32, ticks: u64, lost: u64) -> Record {
+    Record { ticks, a: lost, c: u64::from(thread), kind: Kind::Gap as u8, ..Record::default() }
 }
 
 fn thread_info(r: &Record) -> ThreadInfo {

@@ -16,7 +16,11 @@ pub struct FactsFollower {
 impl FactsFollower {
     /// Follows the file that a reader, which has not been used yet, was opened on.
     pub fn from_reader(reader: Reader) -> FactsFollower {
-        FactsFollower { at: reader.pages.at(), source: reader.source, frame: Vec::new() }
+        FactsFollower {
+            at: reader.pages.as_ref().map_or(0, Pages::at),
+            source: reader.source,
+            frame: Vec::new(),
+        }
     }
 
     /// What has been said since: JSON objects in order. A page that is not whole yet is looked at again the next time.

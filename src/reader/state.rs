@@ -13,7 +13,7 @@ use crate::format::fold::Fold;
 use crate::format::header::Header;
 use crate::format::marks::Mark;
 use crate::format::merge::Merge;
-use crate::format::raw::{Kind, Record};
+use crate::format::raw::Kind;
 use crate::format::tail::Place;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -87,9 +87,9 @@ pub struct Reader {
     /// The tail is the one kept beside the recording.
     pub(super) kept: bool,
     pub(super) header: Header,
-    pub(super) pages: Pages,
+    /// Taken away while the next page is read.
+    pub(super) pages: Option<Pages>,
     pub(super) decoder: Decoder,
-    pub(super) records: Vec<Record>,
     pub(super) rings: Vec<Ring>,
     pub(super) merge: Merge,
     pub(super) fold: Fold,
@@ -129,14 +129,13 @@ impl Reader {
         length: usize,
     ) -> Reader {
         let mut reader = Reader {
-            pages: Pages::new(length as u64),
+            pages: Some(Pages::new(length as u64)),
             summary: Summary::new(&header),
             source,
             path: PathBuf::new(),
             tail: None,
             kept: false,
             decoder: Decoder::default(),
-            records: Vec::new(),
             rings: Vec::new(),
             merge: Merge::default(),
             fold: Fold::default(),
