@@ -1,6 +1,7 @@
 //! What a judgement says, complete enough to be printed.
 
 use super::certainty::{Bound, Certainty, Evidence};
+use super::explain::{many, thousands};
 use super::kind::Kind;
 use super::severity::{NEAR_SECONDS, NEAR_STEPS, Severity};
 use super::until_full::{SecondsToOom, StepsToOom};
@@ -193,7 +194,12 @@ impl Finding {
 
     /// What was seen, as the phrase that reports begin it with.
     pub fn headline(&self) -> String {
-        self.kind.info().headline.replace("{grain}", self.grain.noun())
+        let (noun, often) = (self.grain.noun(), (1.0 / self.blocks_per_step).round());
+        let grain = match self.is_rare() {
+            true => format!("{} {}", thousands(often as u64), many(noun)),
+            false => noun.to_owned(),
+        };
+        self.kind.info().headline.replace("{grain}", &grain)
     }
 
     /// It leaves a block in at most one of two marks: its rate is one on average.

@@ -274,7 +274,8 @@ impl Holder {
         if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {
             said.push_str(&format!(", through {through}"));
         }
-        if self.is_emptied() && self.bound.is_none() {
+        let is_empty = self.counts.last().is_some_and(|c| c.entries == 0);
+        if self.is_emptied() && self.bound.is_none() && !is_empty {
             said.push_str("; other entries are removed from it");
         }
         if self.stays {

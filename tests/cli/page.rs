@@ -139,7 +139,7 @@ fn a_past_step_is_told_as_it_was() {
     }
     let wrong = |at: &str| run(&folder, &["report", &plain, "--at", at]);
     let (status, _, stderr) = wrong("step:99999999");
-    assert!(status == 2 && stderr.contains("this recording has no step 99,999,999"), "{stderr}");
+    assert!(status == 2 && stderr.contains("has no step 99,999,999"), "{stderr}");
     assert_eq!((wrong("step:x").0, wrong("peak").0), (2, 2));
 }
 

@@ -135,7 +135,7 @@ impl Card {
         let text = String::from_utf8(text).expect("UTF-8");
         // What fills a card, and when, is a question of the card.
         let without = |l: &str| {
-            l.split("; GPU 0 will be full ").next().unwrap_or_default().replacen(" on GPU 0", "", 1)
+            l.split("; GPU 0 would be full ").next().unwrap_or_default().replacen(" on GPU 0", "", 1)
         };
         let is_judgement = |l: &&str| {
             let words = ["strandline: ", "LEAK ", "GROWING ", "because ", "note "];

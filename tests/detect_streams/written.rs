@@ -324,7 +324,7 @@ fn the_sentence_says_whether_the_stream_is_idle() {
     for (sync, leave, kind, words) in [
         (true, true, Kind::LiveAfterStreamExit, "all GPU work that used them has finished"),
         (false, true, Kind::LiveAfterStreamExit, "is not known"),
-        (false, false, Kind::StepGrowth, "are still live"),
+        (false, false, Kind::StepGrowth, "were still live"),
     ] {
         let mut s = Script::new();
         if !leave {

@@ -49,7 +49,7 @@ fn compose(replay: &Replay, d: &Device, first_step: u32, rate: f64, detected_ste
     }
     let waits = replay.pending(d.id);
     let explain = format!(
-        "{} ({}) were freed but cannot be reused until {} finished using them (record_stream), and this memory grows with every step",
+        "{} ({}) were freed but cannot be reused until {} finished using them (record_stream), and this memory grows",
         plural(sites.blocks(), "block"),
         size(sites.bytes()),
         whom(&waits)

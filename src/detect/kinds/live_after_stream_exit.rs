@@ -54,13 +54,15 @@ fn explain(g: &Grown<'_>) -> String {
     };
     let idle = match stream.map(|s| s.quiet_old) {
         Some(Quiet::Proven) => "all GPU work that used them has finished",
-        _ => "it is not known whether the stream has finished, because no call that waits for it was seen",
+        _ => "it is not known whether the stream has finished, because the CPU was not seen to wait for it",
     };
     format!(
-        "{} of {} allocated by {} are still live, the oldest for {}; {left}, and {idle}",
+        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}",
         thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
+        f.grain.noun(),
+        thousands(g.mark.into()),
         oldest(f, g.mark),
     )
 }

@@ -64,9 +64,10 @@ fn explain(g: &Grown<'_>) -> String {
                 }
             };
             format!(
-                "{what}, allocated in {} different {nouns}, are still live, the oldest for {}; {longest}",
+                "{what}, allocated in {} different {nouns}, were still live at the end of {noun} {}, the oldest for {}; {longest}",
                 // A block that was freed since was one of the last of its step.
                 thousands(u64::from(marks).min(f.blocks_now)),
+                thousands(g.mark.into()),
                 oldest(f, g.mark)
             )
         }

@@ -41,7 +41,7 @@ fn the_rank_that_leaks_is_named_in_every_door() {
     let reason = json["reason"].as_str().unwrap().strip_prefix("rank 1: ").unwrap();
     // The first line names the GPU once, where it says when it is full.
     let begins = format!(
-        "strandline: LEAK in rank 1 (1 of 2 processes): {}, kept by `hist.append(loss)` at leak.py:11; GPU 0 will be full after",
+        "strandline: LEAK in rank 1 (1 of 2 processes): {}, kept by `hist.append(loss)` at leak.py:11; GPU 0 would be full after",
         reason.strip_suffix(" on GPU 0").unwrap()
     );
     assert!(first.starts_with(&begins), "{first}\n{begins}");
@@ -162,7 +162,7 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         let full = page["told"]["reason"]
             .as_str()
             .unwrap()
-            .split("; GPU 0 will be full ")
+            .split(if ended == Ended::Running { "; GPU 0 will be full " } else { "; GPU 0 would be full " })
             .nth(1)
             .unwrap()
             .to_owned();

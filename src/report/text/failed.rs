@@ -50,7 +50,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     if let Some(c) = m.change {
         let noun = p.replay.step_source().noun();
         let text = format!(
-            "it failed: this {noun} began with {} allocated and needed {} more; the {noun} before it began with {} and peaked at {}",
+            "it failed: this {noun} began with {} allocated and needed at least {} more; the previous {noun} began with {} and peaked at {}",
             size(c.start),
             size(m.need),
             size(c.start_before),
@@ -123,11 +123,11 @@ fn largest_piece(o: &OomEvent, scene: &Scene) -> String {
     match size(scene.largest.0) {
         largest if largest == size(o.requested.0) => {
             format!(
-                ", with a largest usable free piece that was {} too small",
+                "; the largest free piece that it could have used was {} too small",
                 size(o.requested.0 - scene.largest.0)
             )
         }
-        largest => format!(", with a largest usable free piece of {largest}"),
+        largest => format!("; the largest free piece that it could have used had {largest}"),
     }
 }
 

@@ -80,8 +80,8 @@ fn rate(f: &Finding) -> String {
     let (bytes, per) = (size_f(f.bytes_per_step), f.grain.per());
     if f.is_rare() {
         return format!(
-            "{bytes} {per}, a block every {}",
-            thousands((1.0 / f.blocks_per_step).round() as u64)
+            "{} each time, {bytes} {per} on average",
+            size_f(f.bytes_per_step / f.blocks_per_step)
         );
     }
     if f.blocks_per_step < 1e-9 {
@@ -220,14 +220,15 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let side = f.stream.filter(|s| s.side && f.kind.is_leak());
     let stream = side.map(|s| format!(", side stream {}", s.id.0)).unwrap_or_default();
     // Of several lines, the one that has most.
-    let most = if f.sites.first().is_some_and(|s| s.share < 0.995) { ", most of it" } else { "" };
+    let most = f.sites.first().filter(|s| s.share < 0.995);
+    let most = most.map(|s| format!(", {} of it", percent(s.share))).unwrap_or_default();
     let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
         let life =
-            f.in_use_for().map(|life| format!(": all of it was freed, after up to {}", plural(life, grain)));
-        let most = if most.is_empty() { ", allocated" } else { most };
+            f.in_use_for().map(|life| format!(": no block of it lived longer than {}", plural(life, grain)));
+        let most = if most.is_empty() { ", allocated" } else { &most };
         let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
             "growth that has ended{place}{} (reported from {grain} {said} to {grain} {until})",

@@ -315,7 +315,8 @@ fn growth(p: &Process<'_>) -> Option<String> {
     let why = p.verdict.reason.strip_suffix(&format!(" on {gpu}")).filter(|_| when.is_some());
     let mut text = why.map_or_else(|| p.reason(), |why| p.reason_with(why));
     if let Some((label, when)) = when {
-        text.push_str(&format!("; {gpu} will be {label} {when}"));
+        let verb = if p.ended == Ended::Running { "will" } else { "would" };
+        text.push_str(&format!("; {gpu} {verb} be {label} {when}"));
     }
     Some(text)
 }

@@ -22,7 +22,8 @@ const FAR_STEPS: u64 = 10_000;
 const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
 /// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
-/// one that has ended `full after` and `about 62 further steps (54 to 89) or 41 s at this rate`.
+/// one that has ended `full after` and `about 62 further steps (54 to 89) or 41 s at this rate`, which is said where it is not that of all
+/// the run.
 /// A device is full once: of several findings that fill it, the one that does so first tells when, or the one that gains most.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
     let when = f.steps_to_oom?;
@@ -35,6 +36,8 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         return None;
     }
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
+    let current = current_rate(f).map(|rate| format!(" at the current {rate} {}", f.grain.per()));
+    let current = current.unwrap_or_else(|| " at this rate".to_owned());
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
         false if f.with_others => {
@@ -43,7 +46,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")
         }
-        false => ("full after", format!("further {grain}"), " at this rate"),
+        false => ("full after", format!("further {grain}"), current.as_str()),
     };
     if f.grain == GrainName::Tick {
         return Some((label, in_time(when, rate)));

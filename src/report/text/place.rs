@@ -130,5 +130,10 @@ pub fn stream(replay: &Replay, id: StreamId) -> String {
 
 /// ` (forward)`; nothing where no phase is known.
 pub(super) fn in_phase(phase: PhaseKind) -> String {
-    if phase == PhaseKind::Unknown { String::new() } else { format!(" ({})", phase.name()) }
+    match phase {
+        PhaseKind::Unknown => String::new(),
+        // A forward in a function of autograd's looks the same.
+        PhaseKind::Evaluation => " (under no_grad)".to_owned(),
+        phase => format!(" ({})", phase.name()),
+    }
 }

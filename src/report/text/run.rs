@@ -90,7 +90,9 @@ fn steps(p: &Process<'_>) -> String {
             };
             return format!("{} ({by})", plural(n, "step"));
         }
-        StepSource::Time => return format!("{} (no training steps were seen)", plural(n, "second")),
+        StepSource::Time => {
+            return format!("{} with GPU memory in use (no training steps were seen)", plural(n, "second"));
+        }
         StepSource::Iteration => {
             let is_after = p.replay.iterations().is_some_and(|of| of.after.is_some());
             let steps = if is_after {
@@ -186,7 +188,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
             ));
         }
     }
-    out.extend(p.damage.iter().map(|d| format!("part of the recording: {}", d.trim_end_matches('.'))));
+    out.extend(p.damage.iter().map(|d| format!("part of the recording {}", d.trim_end_matches('.'))));
     for i in p.replay.inconsistencies() {
         let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
         out.push(format!(

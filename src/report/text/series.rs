@@ -56,7 +56,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
-            "step {} was the last one: the memory at its end may include gradients that another step would have freed",
+            "step {} was the last one: gradients that another step would have freed may still be in the memory at its end",
             thousands(last.step.into())
         );
         out.extend(style.wrap("         ", &text));

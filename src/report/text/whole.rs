@@ -191,7 +191,15 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             Some(Ended::Signal(n)) if e.status == 128 + n => format!(": {} ended it", signal(n)),
             _ => String::new(),
         };
-        let whose = if e.own { format!(", the job's own status{signal}") } else { String::new() };
+        // docs/verdicts.md, "Exit statuses".
+        let whose = match e.status {
+            _ if e.own => format!(", the job's own status{signal}"),
+            81 => ": a leak was found (--fail-on-leak)".to_owned(),
+            82 => ": strandline ended the job (--on-alert abort)".to_owned(),
+            83 => ": it could not be judged (--fail-on-leak)".to_owned(),
+            84 => ": memory grows (--fail-on-leak)".to_owned(),
+            _ => String::new(),
+        };
         out.extend(style.wrap("  exit   ", &format!("{}{whose}", e.status)));
     }
 }

@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) fn end(job: Option<Target>, recorded: &[Target], grace: Duration, since: Instant) {
     let all = || job.iter().chain(recorded);
     say::line(format!(
-        "ABORT: strandline sends SIGTERM to the job because of this alert, and SIGKILL in {} s",
+        "ABORT: strandline sends SIGTERM to the job because of this alert, and SIGKILL in {} s if it still runs then",
         grace.as_secs()
     ));
     match job {

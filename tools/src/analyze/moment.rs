@@ -2,6 +2,7 @@
 
 use super::judged::Judged;
 use crate::error::{Error, status};
+use crate::say::shown;
 use std::fmt;
 use std::str::FromStr;
 use strandline::event::{Body, DeviceId, Item};
@@ -147,8 +148,8 @@ fn no_step(n: u32, judged: &Judged) -> String {
     let step = thousands(n.into());
     // The one after the last may have begun.
     match n == judged.replay.steps() + 1 {
-        true => format!("step {step} did not end in this recording"),
-        false => format!("this recording has no step {step}"),
+        true => format!("step {step} did not end in {}", shown(&judged.path)),
+        false => format!("{} has no step {step}", shown(&judged.path)),
     }
 }
 

@@ -12,7 +12,9 @@ use strandline::report::size;
 
 /// All of them, in the order in which they matter.
 pub(super) fn all(patient: &Patient) -> Vec<Check> {
-    let simulated = patient.python.as_deref().is_some_and(environment::is_simulated);
+    let is_ours = |(name, _): (OsString, OsString)| name.to_string_lossy().starts_with(env::SIMULATOR_PREFIX);
+    let simulated =
+        std::env::vars_os().any(is_ours) || patient.python.as_deref().is_some_and(environment::is_simulated);
     let mut all = vec![platform(), variables(std::env::vars_os())];
     all.push(program(patient));
     if let Some(python) = &patient.python {

@@ -4,4 +4,4 @@ mod command;
 mod prepare;
 
 pub(crate) use command::main;
-pub(crate) use prepare::{TORCH, cache, is_simulated, prepare, variables};
+pub(crate) use prepare::{TORCH, cache, is_simulated, is_within, prepare, variables};

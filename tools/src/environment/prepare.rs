@@ -65,6 +65,11 @@ pub(crate) fn is_simulated(python: &Path) -> bool {
     cache().is_ok_and(|cache| python.starts_with(cache))
 }
 
+/// Whether this process was started on the simulated device, as by `strandline simulate`.
+pub(crate) fn is_within() -> bool {
+    std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with(env::SIMULATOR_PREFIX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ fn create_asked(path: &Path) -> Result<PathBuf, Error> {
             }
             let what =
                 format!("{} exists and is not empty; recordings are never overwritten", say::path(path));
-            Err(Error::usage(what, "give another -o"))
+            Err(Error::usage(what, "give another folder with -o"))
         }
         Err(e) => Err(fail(e)),
     }

@@ -108,7 +108,7 @@ fn of_graph<'t>(
             true => "add the tensor without its graph: .detach()",
             false => "keep it without its graph: .detach(), or make it under torch.no_grad()",
         };
-        return Some(format!("if no backward pass follows, {what}"));
+        return Some(format!("unless a later backward pass has to go back through it, {what}"));
     }
     if values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
         return Some(

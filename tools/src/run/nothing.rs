@@ -3,7 +3,7 @@
 use super::plan::{Outcome, Plan};
 use crate::job::{self, Elsewhere, Ended};
 use crate::probe::{self, Linkage, Torch};
-use crate::{say, words};
+use crate::{environment, say, words};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
@@ -60,7 +60,8 @@ impl Facts {
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),
-            simulated: plan.variables.iter().any(|(name, _)| name.starts_with(env::SIMULATOR_PREFIX)),
+            simulated: plan.variables.iter().any(|(name, _)| name.starts_with(env::SIMULATOR_PREFIX))
+                || environment::is_within(),
             ..Facts::default()
         }
     }

@@ -49,7 +49,7 @@ fn range(from: &str, to: &str) -> Result<Vec<u64>, String> {
         let times = number(times)
             .ok()
             .filter(|t| *t > 1)
-            .ok_or("the number after x must be a factor of 2 or more")?;
+            .ok_or("what follows x must be a factor of 2 or more, as in 1..64x2")?;
         (to, Box::new(move |n| n.max(1).saturating_mul(times)))
     } else if let Some((to, more)) = to.split_once('+') {
         let more =
