@@ -29,7 +29,12 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
         };
         match held {
             HeldBy::Found(mut holders) => {
-                holders.iter_mut().for_each(|h| h.counted_by = replay.step_source());
+                for h in &mut holders {
+                    h.counted_by = replay.step_source();
+                    // A report of an earlier moment does not know what was counted later.
+                    h.counts.retain(|c| reaches(c.taken));
+                    h.entries = h.entries.filter(|_| h.taken.is_none_or(reaches));
+                }
                 // What is made anew grows in an entry: their number says nothing.
                 let blocks_at = |step| blocks_at(finding, step).filter(|_| !finding.is_remade());
                 HeldBy::Found(growing_first(holders, &blocks_at))

@@ -256,6 +256,9 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
                 ),
             }
         }
+        None if f.certainty == Certainty::Note && f.kind.is_leak() => {
+            format!("{explain}; so little is noted, and not reported as growth")
+        }
         None => explain.to_owned(),
     };
     // What the explanation says is not said twice.

@@ -225,7 +225,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
         },
         Outcome::Clean if reason.is_empty() => ".".to_owned(),
         Outcome::Clean => match ended.how() {
-            Some(how) => format!(". {}; until then {}.{}", clause(&how), p.reason(), ended.caught()),
+            Some(how) => format!(". {}. Until then, {}.{}", clause(&how), p.reason(), ended.caught()),
             None => format!(". {reason}.{}", ended.caught()),
         },
         Outcome::Unknown if reason.is_empty() => ".".to_owned(),
