@@ -12,6 +12,7 @@ mod hooks;
 mod instances;
 mod keeper;
 mod library;
+mod lists;
 mod otherwise;
 mod remade;
 mod remedy;

@@ -5,6 +5,7 @@ use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
 use super::library;
+use super::lists;
 use super::removes;
 use super::scope::{Source, children, part};
 use super::stored::{exception, is_detached, is_number, is_view};
@@ -178,9 +179,12 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     // By another name it is not given a new value.
     let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());
     let advice = match of_type {
-        OF_LISTS if filled == Some("list") && is_its_own => format!(
-            "call {name}.clear() at the end of each epoch, or limit its length: {name} = collections.deque(maxlen=…)"
-        ),
+        OF_LISTS
+            if (filled == Some("list") || lists::first_argument(source, add.node).is_some())
+                && is_its_own =>
+        {
+            lists::advice(name, lists::used(source, container))
+        }
         OF_DICTS if filled == Some("dict") => format!(
             "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
         ),

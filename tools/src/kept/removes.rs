@@ -1,7 +1,9 @@
 //! What a source does to keep a container small: a cache that evicts is not helped by being told to.
 
 use super::adds::Add;
+use super::lists;
 use super::scope::{Source, below, children, line, outward, part};
+use super::values::called;
 use super::ways;
 use tree_sitter::Node;
 
@@ -11,7 +13,10 @@ const LONGEST: usize = 40;
 /// The container that a statement fills, where it has a name: a variable, or an attribute.
 pub(super) fn container<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'t>> {
     let node = match add.node.kind() {
-        "call" => part(part(add.node, "function")?, "object")?,
+        "call" => match lists::first_argument(source, add.node) {
+            Some(list) => list,
+            None => part(part(add.node, "function")?, "object")?,
+        },
         _ => match part(add.node, "left")? {
             left if left.kind() == "subscript" => part(left, "value")?,
             left => left,
@@ -28,6 +33,7 @@ pub(super) fn statement<'t>(source: &Source<'t>, container: Node<'t>) -> Option<
     let calls = source.all("call").iter().filter(|call| {
         let object = part(**call, "function").and_then(|f| part(f, "object"));
         METHODS.contains(&ways::method(source, **call)) && object.is_some_and(is_it)
+            || called(source, **call) == "heappop" && lists::first_argument(source, **call).is_some_and(is_it)
     });
     let deletes = source.all("delete_statement").iter().filter(|d| {
         let parts = below(**d, &|_| true);
