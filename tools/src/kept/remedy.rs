@@ -258,8 +258,16 @@ fn of_container(type_name: &str) -> Option<&'static str> {
 fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<String> {
     const ALL: [&str; 5] = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"];
     let kind = ALL.into_iter().find(|kind| source.inherits(type_name, kind))?;
+    // Where an optimizer is given each, it keeps them as well.
+    let is_given = |c: &Node<'_>| ways::method(source, *c) == "add_param_group";
+    let also = match source.all("call").iter().any(is_given) {
+        true => ", and del optimizer.param_groups[i], which keeps them as well",
+        false => "",
+    };
     if kind == "ParameterList" {
-        return Some("keep only the parameters still used: make a new nn.ParameterList(…) of these".into());
+        return Some(format!(
+            "keep only the parameters still used: make a new nn.ParameterList(…) of these{also}"
+        ));
     }
     let what = if kind == "ParameterDict" { "parameters" } else { "modules" };
     let target =
@@ -270,8 +278,8 @@ fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<Str
     };
     let is_short = |t: &String| t.len() <= LONGEST && !t.contains('\n');
     Some(match target.or_else(entry).filter(is_short) {
-        Some(entry) => format!("delete {what} that are no longer used: del {entry}"),
-        None => format!("delete {what} that are no longer used"),
+        Some(entry) => format!("delete {what} that are no longer used: del {entry}{also}"),
+        None => format!("delete {what} that are no longer used{also}"),
     })
 }
 
@@ -473,6 +481,12 @@ mod tests {
         let buffer = "self.register_buffer(f'm{self.n}', x)";
         let source = format!("class M:\n    def f(self, x):\n        {buffer}\n");
         says(&source, attribute("M", "_buffers", "dict"), 3, buffer, "delattr(self, name)");
+        let prompt = "self.prompts.append(p)";
+        let source = format!(
+            "class P:\n    def new(self, p):\n        {prompt}\nopt.add_param_group({{'params': [p.new()]}})\n"
+        );
+        let prompts = attribute("P", "prompts", "ParameterList");
+        says(&source, prompts, 3, prompt, "of these, and del optimizer.param_groups[i]");
         let joined = "bank = torch.cat([bank, x])";
         says(joined, global("bank", "Tensor"), 1, joined, "keep only its last part");
         // What is replaced does not pile up.
