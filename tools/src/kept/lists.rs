@@ -36,6 +36,21 @@ pub(super) fn first_argument<'t>(source: &Source<'t>, n: Node<'t>) -> Option<Nod
     children(part(n, "arguments")?).first().copied()
 }
 
+/// Whether a statement puts something into a list that it names by no method: `heapq.heappush(heap, x)`, `kept += new`.
+pub(super) fn is_extended<'t>(source: &Source<'t>, n: Node<'t>) -> bool {
+    n.kind() == "augmented_assignment" || first_argument(source, n).is_some()
+}
+
+/// Whether a statement puts something into an entry of what keeps, a list of lists: `kept[0] += [x]`, `kept[i].append(x)`.
+pub(super) fn is_in_another(n: Node<'_>) -> bool {
+    let into = match n.kind() {
+        "call" => part(n, "function").and_then(|f| part(f, "object")),
+        "augmented_assignment" => part(n, "left"),
+        _ => None,
+    };
+    into.is_some_and(|i| i.kind() == "subscript")
+}
+
 /// How a source uses the list of such a name. An attribute counts whatever it is an attribute of: a list that stays one is never wrong.
 pub(super) fn used(source: &Source<'_>, list: Node<'_>) -> Use {
     let is_it = |n: Node<'_>| match (n.kind(), list.kind()) {
@@ -119,6 +134,21 @@ mod tests {
         let keeper = attribute("Buffer", "rows", "list");
         let said = is(&format!("{class}torch.cat(buf.rows)\n"), &keeper, 3, "self.rows.append(x)");
         assert!(said.ends_with("del self.rows[:-n]"), "{said}");
+    }
+
+    #[test]
+    fn a_list_that_a_sum_extends_is_named() {
+        let sum = "kept += [net(x) for x in data]";
+        let list = global("kept", "list");
+        assert!(is(sum, &list, 1, sum).starts_with("call kept.clear() at"), "{}", is(sum, &list, 1, sum));
+        let more = "more = load()\nkept += more\n";
+        assert!(is(more, &list, 2, "kept += more").starts_with("call kept.clear() at"));
+        let entry = "kept[0] += [net(x)]";
+        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists in it at"));
+        let entry = "kept[i].append(net(x))";
+        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists in it at"));
+        let anew = "kept = [*kept, net(x)]";
+        assert!(is(anew, &list, 1, anew).ends_with("del kept[:-n]"), "{}", is(anew, &list, 1, anew));
     }
 
     #[test]

@@ -169,6 +169,9 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     if of_type == OF_DICTS && matches!(filled, Some("list" | "deque")) {
         return Some(OF_LISTS_IN_DICTS.to_owned());
     }
+    if of_type == OF_LISTS && lists::is_in_another(add.node) {
+        return Some("clear() the lists in it at the end of each epoch".to_owned());
+    }
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
         return Some(format!(
@@ -179,12 +182,11 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     // By another name it is not given a new value.
     let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());
     let advice = match of_type {
-        OF_LISTS
-            if (filled == Some("list") || lists::first_argument(source, add.node).is_some())
-                && is_its_own =>
-        {
+        OF_LISTS if is_its_own && (filled == Some("list") || lists::is_extended(source, add.node)) => {
             lists::advice(name, lists::used(source, container))
         }
+        // What is made anew of a deque is a list again.
+        OF_LISTS if is_its_own && add.node.kind() == "assignment" => lists::advice(name, lists::Use::List),
         OF_DICTS if filled == Some("dict") => format!(
             "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
         ),
