@@ -1,7 +1,8 @@
 //! An interpreter that is not what it says it is: no stacks, one line, and the job goes on.
 
-use crate::support::Folder;
+use crate::support::{Folder, Recording};
 use crate::{compare, interpreters, job, refusals};
+use strandline::event::Body;
 
 /// What a description is made to say that is not true, as word=value, and what that word is: in 3.13, 3.14 and 3.15.
 const LIES: [([&str; 3], &str); 9] = [
@@ -28,6 +29,24 @@ fn a_python_that_does_not_tell_the_truth_has_no_stacks() {
             assert_eq!(compared, 0, "{what}");
             assert!(without > 20, "{what}: {without}");
             assert_eq!(refusals(&ran).len(), 1, "{what}: {:?}", ran.ours());
+        }
+    }
+}
+
+#[test]
+fn frames_of_the_job_decide_nothing() {
+    for with in interpreters::all().iter().filter(|i| i.is_known()) {
+        for (how, way) in ["held", "released"].iter().flat_map(|h| ["traced", "named"].map(|w| (h, w))) {
+            let folder = Folder::new("below");
+            let ran = job(&folder, with, "below.py", how, &[way]).run().succeeded();
+            let what = format!("{} {how} {way}", with.version);
+            assert_eq!((ran.stdout(), refusals(&ran)), ("allocated\n".into(), Vec::new()), "{what}");
+            let recording = Recording::read(&ran.recording()).whole();
+            let has_stack = recording.events.iter().any(|e| match &e.body {
+                Body::Alloc(b) => !recording.frames(b.stack).is_empty(),
+                _ => false,
+            });
+            assert!(has_stack, "{what}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A few lines of Python make a stack with everything that is peculiar (recursion, a generator, a coroutine, a call
 //! through C, a lambda, a class body) and call us at its end, with the GIL held. Every frame's code object, file, name,
-//! line table and line must be the interpreter's own, and so must be the number of frames. Until then no stack is read;
+//! line table and line must be the interpreter's own, down to the first of these lines. Until then no stack is read;
 //! where it does not hold, none ever is.
 
 use super::memory::{At, Memory};
@@ -184,9 +184,10 @@ impl Api {
                 None if n < depth => Ok(()),
                 None => Err(format!("it has more frames than the {depth} that were found")),
             };
-            // From 3.11 on frames are no objects until somebody asks for them, and then die as such: below ours nobody asks.
+            // Frames below ours are the job's: from 3.11 on they are no objects until somebody asks for them, and before that the line of one
+            // that was traced may be an old one. What is known of a layout does not depend on where a job was interrupted.
             n += 1;
-            if same.is_ok() && o.minor >= 11 && n >= FRAMES && self.is_module(theirs) {
+            if same.is_ok() && n >= FRAMES && self.is_module(theirs) {
                 (self.decref)(theirs);
                 return Ok(i);
             }
@@ -198,7 +199,7 @@ impl Api {
             }
             theirs = next;
         }
-        if n == depth && n >= FRAMES { Ok(i) } else { Err(format!("it has {n} frames, {depth} were found")) }
+        Err(format!("it has {n} frames, {depth} were found"))
     }
 
     /// Whether a frame is the first of a source.
