@@ -1,4 +1,5 @@
-//! Local variables of running frames, of every thread: the collector does not see those (3.11 and newer).
+//! Local variables of running frames, of every thread: the collector does not see those, as up to 3.10 frames are objects that it tracks only
+//! once their function has ended.
 
 use super::objects::{Python, TYPE};
 use crate::platform::memory;
@@ -13,8 +14,10 @@ pub(super) struct Frames {
     next: extern "C" fn(u64) -> u64,
     /// A frame: the globals of its function.
     globals: u64,
-    /// A generator: its frame.
+    /// A generator: its frame; up to 3.10 a pointer to it.
     generator: u64,
+    /// Frames are objects themselves, whose variables are null once they have ended (up to 3.10).
+    are_objects: bool,
     /// What a generator's state is while it runs; more than that: it has ended.
     executing: i8,
     /// Whether a variable's word has a tag in its lowest two bits (3.14 and newer).
@@ -40,19 +43,21 @@ impl Variable {
 }
 
 impl Frames {
-    /// For a version; `None` where its frames are not known, or are the collector's own objects (up to 3.10).
+    /// For a version; `None` where its frames are not known.
     pub(super) fn find(minor: u32) -> Option<Frames> {
         // SAFETY: both functions have had these types since 3.0.
         let (head, next) = unsafe {
             (real::of_python(c"PyInterpreterState_ThreadHead")?, real::of_python(c"PyThreadState_Next")?)
         };
         let (globals, generator) = match minor {
+            9 | 10 => (48, 16),
             11 => (8, 80),
             12..=15 => (24, 72),
             _ => return None,
         };
         let executing = if minor >= 15 { 4 } else { 0 };
-        Some(Frames { head, next, globals, generator, executing, tagged: minor >= 14 })
+        let (are_objects, tagged) = (minor <= 10, minor >= 14);
+        Some(Frames { head, next, globals, generator, are_objects, executing, tagged })
     }
 
     /// The states of all threads.
@@ -157,10 +162,14 @@ impl Frames {
         // ended, and in a frame that is an object at any time, a variable is null or has an object that is alive.
         unsafe {
             // `gi_frame_state`, five bytes before the frame.
-            if !is_frame && (read(holder + self.generator - 8) >> 24) as i8 > self.executing {
-                return None;
-            }
-            let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };
+            let has_ended = || (read(holder + self.generator - 8) >> 24) as i8 > self.executing;
+            let frame = match (is_frame, self.are_objects) {
+                (true, true) => holder,
+                (true, false) => read(holder + FRAME),
+                (false, true) => read(holder + self.generator),
+                (false, false) if has_ended() => return None,
+                (false, false) => holder + self.generator,
+            };
             self.variables(python, frame_at(frame)?, &mut |v| {
                 if is(v.value) {
                     found = Some(v);

@@ -82,6 +82,37 @@ fn in_code(minor: u32) -> (u64, u64, u64, u64) {
     }
 }
 
+/// Up to 3.10: the tuples of the names of a code's variables, in the order in which a frame has those, and how many each names: its own
+/// variables, those that functions in it close over, and those that it closes over itself.
+///
+/// # Safety
+/// `code` must be a code object that is alive.
+unsafe fn old_variables(code: u64) -> [(u64, u64); 3] {
+    [72, 88, 80].map(|at| {
+        // SAFETY: the caller's promise; a code object has these fields, which are tuples.
+        unsafe {
+            let names = read(code + at);
+            (names, if is_address(names) { read(names + SIZE) } else { 0 })
+        }
+    })
+}
+
+/// The same: where the name of one is, as a tuple and a place in it.
+///
+/// # Safety
+/// As [`old_variables`].
+unsafe fn old_variable(code: u64, at: u64) -> (u64, u64) {
+    let mut before = 0;
+    // SAFETY: the caller's promise.
+    for (names, count) in unsafe { old_variables(code) } {
+        if at < before + count {
+            return (names, at - before);
+        }
+        before += count;
+    }
+    (0, 0)
+}
+
 impl Python {
     /// A variable of a function's code.
     ///
@@ -159,13 +190,19 @@ impl Python {
         }
     }
 
-    /// How many variables a function's code has (3.11 and newer).
+    /// How many variables a function's code has.
     ///
     /// # Safety
     /// `code` must be a code object that is alive.
     pub(super) unsafe fn variables(&self, code: u64) -> u64 {
-        // SAFETY: the caller's promise.
-        u64::from(unsafe { read(code + if self.minor == 11 { 76 } else { 72 }) } as u32)
+        // SAFETY: the caller's promise; a code object has these fields.
+        unsafe {
+            match self.minor {
+                ..=10 => old_variables(code).into_iter().map(|(_, count)| count).sum(),
+                11 => u64::from(read(code + 76) as u32),
+                _ => u64::from(read(code + 72) as u32),
+            }
+        }
     }
 
     /// What a variable is called.
@@ -173,8 +210,14 @@ impl Python {
     /// # Safety
     /// Its code must be alive.
     pub(super) unsafe fn variable(&self, v: Variable) -> String {
-        // SAFETY: the caller's promise.
-        unsafe { self.entry(read(v.code + 96), v.at()).map_or_else(|| "?".into(), |name| self.text(name)) }
+        // SAFETY: the caller's promise; what a tuple has is alive.
+        unsafe {
+            let (names, at) = match self.minor {
+                ..=10 => old_variable(v.code, v.at()),
+                _ => (read(v.code + 96), v.at()),
+            };
+            self.entry(names, at).map_or_else(|| "?".into(), |name| self.text(name))
+        }
     }
 
     /// The name of the argument that has the `i`th of `count` defaults.
@@ -388,6 +431,21 @@ impl Python {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_of_old_code_have_three_tuples_of_names() {
+        // References, type, size: all that is looked at.
+        let tuples = [2u64, 1, 3].map(|size| [1, 0, size, 0]);
+        let [own, free, cells] = [0, 1, 2].map(|i| tuples[i].as_ptr() as u64);
+        let mut code = [0u64; 22];
+        (code[9], code[10], code[11]) = (own, free, cells);
+        let code = std::hint::black_box(&code).as_ptr() as u64;
+        // SAFETY: the words of a code object that are read.
+        let (all, named) =
+            unsafe { (old_variables(code), [0, 1, 2, 4, 5, 6].map(|i| old_variable(code, i))) };
+        assert_eq!(all, [(own, 2), (cells, 3), (free, 1)]);
+        assert_eq!(named, [(own, 0), (own, 1), (cells, 0), (cells, 2), (free, 0), (0, 0)]);
+    }
 
     #[test]
     fn what_only_wraps_is_told_from_what_keeps() {
