@@ -16,8 +16,9 @@ pub(super) struct Frames {
     globals: u64,
     /// A generator: its frame; up to 3.10 a pointer to it.
     generator: u64,
-    /// Frames are objects themselves, whose variables are null once they have ended (up to 3.10).
-    are_objects: bool,
+    /// Frames are objects themselves, whose variables are null once they have ended: where one says whether it is a generator's (up to 3.10); 0: they
+    /// are not.
+    of_generator: u64,
     /// What a generator's state is while it runs; more than that: it has ended.
     executing: i8,
     /// Whether a variable's word has a tag in its lowest two bits (3.14 and newer).
@@ -50,14 +51,19 @@ impl Frames {
             (real::of_python(c"PyInterpreterState_ThreadHead")?, real::of_python(c"PyThreadState_Next")?)
         };
         let (globals, generator) = match minor {
+            ..=8 => return None,
             9 | 10 => (48, 16),
             11 => (8, 80),
             12..=15 => (24, 72),
             _ => return None,
         };
         let executing = if minor >= 15 { 4 } else { 0 };
-        let (are_objects, tagged) = (minor <= 10, minor >= 14);
-        Some(Frames { head, next, globals, generator, are_objects, executing, tagged })
+        let of_generator = match minor {
+            9 => 96,
+            10 => 88,
+            _ => 0,
+        };
+        Some(Frames { head, next, globals, generator, of_generator, executing, tagged: minor >= 14 })
     }
 
     /// The states of all threads.
@@ -144,6 +150,15 @@ impl Frames {
         }
     }
 
+    /// Whether a frame that is an object is that of a generator, which keeps it (up to 3.10).
+    ///
+    /// # Safety
+    /// `frame` is a frame that is alive.
+    pub(super) unsafe fn is_of_generator(&self, frame: u64) -> bool {
+        // SAFETY: the caller's promise; such a frame has that word.
+        self.of_generator != 0 && unsafe { read(frame + self.of_generator) } != 0
+    }
+
     /// The variable whose value `is` the one, in a frame that is an object (`is_frame`), or in that of a generator; `None` where there is none, as in a
     /// generator that has ended, whose frame still has the addresses of what its variables were.
     ///
@@ -163,7 +178,7 @@ impl Frames {
         unsafe {
             // `gi_frame_state`, five bytes before the frame.
             let has_ended = || (read(holder + self.generator - 8) >> 24) as i8 > self.executing;
-            let frame = match (is_frame, self.are_objects) {
+            let frame = match (is_frame, self.of_generator != 0) {
                 (true, true) => holder,
                 (true, false) => read(holder + FRAME),
                 (false, true) => read(holder + self.generator),

@@ -146,7 +146,8 @@ impl Climb {
         // SAFETY: the caller's promise; `World` has frames only where their layout is proved.
         unsafe {
             let is_frame = types.of(parent).class == Class::Frame;
-            let rank = if is_frame { Rank::Frame } else { Rank::Generator };
+            let is_kept = is_frame && !w.frames.as_ref().is_some_and(|f| f.is_of_generator(parent));
+            let rank = if is_kept { Rank::Frame } else { Rank::Generator };
             let Some(frames) = &w.frames else {
                 let (text, scope) = ("a local of a frame that is kept".to_string(), Scope::default());
                 return self.name(w, types, Place { rank, text, scope, owner: parent }, child);
