@@ -14,18 +14,27 @@ pub(crate) struct Counts {
     at_limit: u64,
     /// The file of the limit.
     limit: PathBuf,
+    /// Whatever the killer ended on this machine, where that is told: a job may have entered another control group.
+    everywhere: Option<u64>,
 }
 
 /// The counts; `None` where there are none.
 pub(crate) fn counts() -> Option<Counts> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    folders(&groups).iter().find_map(|folder| counts_of(folder))
+    let everywhere = fs::read_to_string("/proc/vmstat").ok().and_then(|text| count(&text, "oom_kill "));
+    let counts = folders(&groups).iter().find_map(|folder| counts_of(folder))?;
+    Some(Counts { everywhere, ..counts })
 }
 
 /// What the killer did since the counts were taken.
 pub(crate) fn since(before: Option<&Counts>) -> HostKiller {
-    let Some((before, now)) = before.zip(counts()) else { return HostKiller::Uncounted };
-    if now.kills <= before.kills {
+    before.zip(counts()).map_or(HostKiller::Uncounted, |(before, now)| between(before, &now))
+}
+
+fn between(before: &Counts, now: &Counts) -> HostKiller {
+    if now.kills <= before.kills && now.everywhere > before.everywhere {
+        HostKiller::Uncounted
+    } else if now.kills <= before.kills {
         HostKiller::Spared
     } else if now.at_limit <= before.at_limit {
         HostKiller::Killed
@@ -58,11 +67,11 @@ fn counts_of(folder: &Path) -> Option<Counts> {
     let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
     if let Some(events) = read("memory.events") {
         let (kills, at_limit) = (count(&events, "oom_kill ")?, count(&events, "oom ")?);
-        return Some(Counts { kills, at_limit, limit: folder.join("memory.max") });
+        return Some(Counts { kills, at_limit, limit: folder.join("memory.max"), everywhere: None });
     }
     let kills = count(&read("memory.oom_control")?, "oom_kill ")?;
     let at_limit = read("memory.failcnt").and_then(|n| n.trim().parse().ok()).unwrap_or(0);
-    Some(Counts { kills, at_limit, limit: folder.join("memory.limit_in_bytes") })
+    Some(Counts { kills, at_limit, limit: folder.join("memory.limit_in_bytes"), everywhere: None })
 }
 
 fn count(text: &str, name: &str) -> Option<u64> {
@@ -78,6 +87,15 @@ mod tests {
         assert_eq!(folders("0::/user.slice/x\n")[0], Path::new("/sys/fs/cgroup/user.slice/x"));
         let v1 = folders("12:cpu,cpuacct:/a\n5:memory:/job_7\n");
         assert_eq!(v1, ["/sys/fs/cgroup/memory/job_7", "/sys/fs/cgroup/memory"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_was_ended_elsewhere_may_have_been_the_job() {
+        let of = |kills, everywhere| Counts { kills, at_limit: 0, limit: PathBuf::new(), everywhere };
+        assert_eq!(between(&of(1, Some(4)), &of(1, Some(4))), HostKiller::Spared);
+        assert_eq!(between(&of(1, Some(4)), &of(1, Some(5))), HostKiller::Uncounted);
+        assert_eq!(between(&of(1, None), &of(1, None)), HostKiller::Spared);
+        assert_eq!(between(&of(1, Some(4)), &of(2, Some(5))), HostKiller::Killed);
     }
 
     #[test]
