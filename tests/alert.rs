@@ -287,7 +287,11 @@ fn an_abort_ends_a_job_that_does_not_want_to_end() {
         did.stderr
     );
     assert!(did.stderr.contains("strandline: GROWING"), "the report is made: {}", did.stderr);
-    assert!(did.stderr.ends_with("  exit   82\n"), "{}", did.stderr);
+    assert!(
+        did.stderr.ends_with("  exit   82: strandline ended the job (--on-alert abort)\n"),
+        "{}",
+        did.stderr
+    );
     is_whole(&folder.join("rec/bundle-1-alert"));
 }
 

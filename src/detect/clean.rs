@@ -1,8 +1,8 @@
 //! What is said where nothing leaks: how small a leak would have been seen, what grew nevertheless, and what was not judged.
 
 use super::after_steps::most_after_steps;
+use super::amounts::{plural, size, thousands};
 use super::certainty::Certainty;
-use super::explain::{plural, size, thousands};
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
 use super::oom::rising;

@@ -1,7 +1,7 @@
 //! What a judgement says, complete enough to be printed.
 
+use super::amounts::{many, thousands};
 use super::certainty::{Bound, Certainty, Evidence};
-use super::explain::{many, thousands};
 use super::kind::Kind;
 use super::severity::{NEAR_SECONDS, NEAR_STEPS, Severity};
 use super::until_full::{SecondsToOom, StepsToOom};

@@ -7,6 +7,7 @@
 //! is a worse one.**
 
 mod after_steps;
+mod amounts;
 mod backlog;
 mod births;
 mod call_lines;
@@ -42,11 +43,11 @@ mod until_full;
 mod verdict;
 
 pub use after_steps::after_training;
+pub use amounts::{numbered, plural, size, size_f, thousands};
 pub use case::{LONG_GROWTH, UNCOLLECTED};
 pub use cause::Cause;
 pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;
-pub use explain::{numbered, plural, size, size_f, thousands};
 pub use finding::{Finding, FindingSite, GrainName, StreamRef};
 pub use job::{End, JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, holds_enough, refine};

@@ -1,8 +1,8 @@
 //! Why an allocation failed where no leak is to blame: told from the recording alone.
 
 use super::after_steps::seconds_without;
+use super::amounts::{plural, size, thousands};
 use super::cause::Cause;
-use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
 use super::loading::is_loading;
 use super::outside::{Outsiders, main_library};

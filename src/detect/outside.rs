@@ -1,7 +1,7 @@
 //! Memory of a device that is not PyTorch's: of other processes, and of libraries in this one.
 
+use super::amounts::size;
 use super::cause::Cause;
-use super::explain::size;
 use crate::replay::{OomEvent, Replay};
 
 /// What contexts and libraries are granted before they are blamed: this, but no more than a quarter of a small device, and a tenth of

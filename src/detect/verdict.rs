@@ -1,9 +1,9 @@
 //! The first line of every report: one word and its reason.
 
+use super::amounts::{plural, size, thousands};
 use super::certainty::Certainty;
 use super::clean::{is_bounded, nothing_leaks};
 use super::detector::Detector;
-use super::explain::{plural, size, thousands};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;

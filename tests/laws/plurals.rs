@@ -4,7 +4,7 @@ use super::{code, none, read, sources};
 use crate::support::root;
 
 /// Where plurals are made.
-const MAKES_PLURALS: [&str; 2] = ["src/detect/explain.rs", "src/report/html/page/base.js"];
+const MAKES_PLURALS: [&str; 2] = ["src/detect/amounts.rs", "src/report/html/page/base.js"];
 
 /// What tells of one thing, and what tells of several, differ in how a noun ends.
 fn is_plural_of(many: &str, one: &str) -> bool {

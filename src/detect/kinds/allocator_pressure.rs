@@ -1,7 +1,7 @@
 //! Memory that goes to the driver and comes back with every step: each time costs a synchronization.
 
+use crate::detect::amounts::{size, thousands};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::event::SiteId;

@@ -2,8 +2,8 @@
 //! whether the collector was at work (CPython 3.11 to 3.14); only where that is not known, blocks that pile up and then vanish all at
 //! once, again and again, are told: they look like it. So does a buffer that is emptied now and then.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites, worth};
 use crate::replay::{Cohort, Device, GRACE, Replay, Series};

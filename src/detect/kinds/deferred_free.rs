@@ -1,9 +1,9 @@
 //! Freed blocks that pile up because they wait for a stream, which is named. A note, and a warning where they fill the
 //! device soon.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::certainty::Certainty;
 use crate::detect::check::{Check, Context, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::finding::Finding;
 use crate::detect::forecast::{Rate, headroom, steps_to_oom};
 use crate::detect::kind::{Kind, KindInfo};

@@ -1,7 +1,7 @@
 //! Segments that can be neither given back nor joined, because small old blocks lie in them.
 
+use crate::detect::amounts::{plural, size, thousands};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::event::total;

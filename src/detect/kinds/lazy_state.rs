@@ -1,7 +1,7 @@
 //! Memory that an optimizer made when it first stepped: it looks like growth from one step to the next, and stays.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, stays, worth};
 use crate::replay::{Device, GRACE, Replay};

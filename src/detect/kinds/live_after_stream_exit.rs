@@ -4,8 +4,9 @@
 //! blocks have outlived two further marks; their number and bytes keep rising. That the stream is idle is
 //! said where it is proved.
 
+use crate::detect::amounts::{plural, thousands};
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, oldest, plural, remade, thousands};
+use crate::detect::explain::{lines, oldest, remade};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Quiet, Replay};

@@ -1,7 +1,7 @@
 //! What was still allocated when the recording ended: all that can be told of a job that made too few steps to be judged.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};

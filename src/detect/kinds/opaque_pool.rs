@@ -1,8 +1,8 @@
 //! Pools that nobody sees into: of captured graphs, whose replays make no event, and of frameworks that divide their memory
 //! among arrays themselves.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::framework_pool::pool_of;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};

@@ -1,9 +1,9 @@
 //! Device memory that other libraries take from CUDA themselves, and that grows with every step: no block of PyTorch's tells of it.
 
+use crate::detect::amounts::{plural, size, thousands};
 use crate::detect::call_lines::{Grown, grown};
 use crate::detect::certainty::Evidence;
 use crate::detect::check::{Check, Context, Entry, When};
-use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::{Finding, GrainName};
 use crate::detect::forecast::headroom;
 use crate::detect::kind::{Kind, KindInfo};

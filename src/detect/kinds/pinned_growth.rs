@@ -2,9 +2,9 @@
 //! which lets go of its batches asks ever more rarely; one that keeps them asks with every step, and in the end the host is full.
 //! It is judged by the rule for blocks of a device, and is a note: the verdict is about the memory of GPUs.
 
+use crate::detect::amounts::{plural, size, thousands};
 use crate::detect::call_lines::{Grown, grown};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::GrainName;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note};

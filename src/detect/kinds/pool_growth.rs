@@ -1,8 +1,8 @@
 //! Private pools that become more: of captured graphs, or `torch.cuda.MemPool`s. No block lives on, but nothing else can use their memory.
 
+use crate::detect::amounts::{plural, size, thousands};
 use crate::detect::certainty::Evidence;
 use crate::detect::check::{Check, Context, Entry, When};
-use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::{Finding, GrainName};
 use crate::detect::forecast::headroom;
 use crate::detect::kind::{Kind, KindInfo};

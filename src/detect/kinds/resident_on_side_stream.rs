@@ -1,7 +1,7 @@
 //! Blocks of a side stream that stay, and do not become more: an average of the weights, a communication buffer.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size};
 use crate::detect::finding::Finding;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{FLAT, Note, Sites, stays, worth};

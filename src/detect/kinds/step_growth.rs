@@ -1,7 +1,8 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
+use crate::detect::amounts::{many, numbered, plural, size, thousands};
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, many, numbered, oldest, plural, remade, size, thousands};
+use crate::detect::explain::{lines, oldest, remade};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Replay, SiteKind};

@@ -1,8 +1,9 @@
 //! Freed memory in the pools of streams that allocate no more: only they could use it again.
 
+use crate::detect::amounts::{plural, size};
 use crate::detect::certainty::{Bound, Certainty, Evidence};
 use crate::detect::check::{Check, Context, Entry, When};
-use crate::detect::explain::{lines, plural, size};
+use crate::detect::explain::lines;
 use crate::detect::finding::Finding;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites};
