@@ -5,8 +5,9 @@ use super::super::table::{Align, Table};
 use super::super::units::{TableUnit, thousands};
 use crate::event::StepRow;
 use crate::replay::Device;
+use std::ops::Range;
 
-/// Steps that are shown by number: the first ones, one in the middle, the last ones.
+/// Steps that are all shown by number; of more, the first ones, the last ones, and the one that needed most.
 const COLUMNS: usize = 7;
 /// Fewer steps than this are no series.
 const FEWEST: usize = 3;
@@ -19,7 +20,8 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     if d.rows.len() < FEWEST {
         return Vec::new();
     }
-    let chosen = choose(d.rows.len());
+    let peaks: Vec<u64> = d.rows.iter().map(|r| r.peak.0).collect();
+    let chosen = choose(&peaks);
     let shown = chosen.iter().flatten().map(|&i| &d.rows[i]);
     let cells: Vec<u64> = shown.flat_map(|r| [r.allocated.0, r.peak.0, r.reserved.0]).collect();
     let unit = TableUnit::for_cells(&cells);
@@ -36,7 +38,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
         }
         t.row(cells);
     };
-    row(format!("{:6} {gpu}{}", format!("{grain}s"), unit.name()), &|r| thousands(r.step.into()));
+    row(format!("{grain}s, {gpu}in {}", unit.name()), &|r| thousands(r.step.into()));
     // Where PyTorch's blocks were not recorded, what was allocated is not known: it is not 0.
     let sees_blocks = d.rows.iter().any(|r| r.peak.0 > 0);
     if sees_blocks {
@@ -72,14 +74,25 @@ fn has_more(ends: &[u64]) -> bool {
     *last > most.saturating_mul(2) && *last >= ends[ends.len() - 1] / 20
 }
 
-/// Indices of the rows to show; `None` stands for those left out between.
-fn choose(n: usize) -> Vec<Option<usize>> {
+/// Indices of the rows to show, by their peaks; `None` stands for those left out between.
+fn choose(peaks: &[u64]) -> Vec<Option<usize>> {
+    let n = peaks.len();
     if n <= COLUMNS {
         return (0..n).map(Some).collect();
     }
-    let mut c: Vec<Option<usize>> = (0..3).map(Some).collect();
-    c.push(None);
-    c.extend((n - 3..n).map(Some));
+    let (first, last) = (0..3, n - 3..n);
+    let most = |rows: &Range<usize>| peaks[rows.clone()].iter().copied().max().unwrap_or(0);
+    // Of several equal ones, the first.
+    let highest = (first.end..last.start).rev().max_by_key(|&i| peaks[i]);
+    let highest = highest.filter(|&i| peaks[i] / 100 > most(&first).max(most(&last)) / 99);
+    let mut shown: Vec<usize> = first.chain(highest).chain(last).collect();
+    let mut c = vec![Some(shown.remove(0))];
+    for i in shown {
+        if c.last().copied().flatten().is_some_and(|before| before + 1 < i) {
+            c.push(None);
+        }
+        c.push(Some(i));
+    }
     c
 }
 
@@ -88,9 +101,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_and_last_steps_are_shown() {
-        assert_eq!(choose(3), [Some(0), Some(1), Some(2)]);
-        assert_eq!(choose(100), [Some(0), Some(1), Some(2), None, Some(97), Some(98), Some(99)]);
+    fn the_first_steps_are_shown_and_the_last_and_the_one_that_needed_most() {
+        assert_eq!(choose(&[5, 9, 5]), [Some(0), Some(1), Some(2)]);
+        let mut peaks = [1000; 100];
+        let ends = |middle: &[Option<usize>]| {
+            let (first, last) = ([0, 1, 2].map(Some), [97, 98, 99].map(Some));
+            [&first[..], middle, &last[..]].concat()
+        };
+        assert_eq!(choose(&peaks), ends(&[None]));
+        (peaks[40], peaks[50]) = (1001, 1001);
+        assert_eq!(choose(&peaks), ends(&[None]), "hardly more");
+        (peaks[40], peaks[50]) = (3000, 3000);
+        assert_eq!(choose(&peaks), ends(&[None, Some(40), None]));
+        peaks[3] = 4000;
+        assert_eq!(choose(&peaks), ends(&[Some(3), None]));
+        peaks[99] = 5000;
+        assert_eq!(choose(&peaks), ends(&[None]));
     }
 
     #[test]
