@@ -166,29 +166,34 @@ impl Rows<'_> {
 
     /// The columns of [`tables::EVENTS`], in their order.
     fn fill(&mut self, columns: &mut [Filling], event: &Event, says: &Said) {
-        let [of_pid, time, step, thread, kind, device, handle, address, bytes, rounded, phase, stack, name] =
+        let [of_pid, time, step, thread, kind, device, handle, address, size, rounded, phase, stack, name] =
             columns
         else {
             return;
         };
         let text = |of: &str| ByteArray::from(of.as_bytes().to_vec());
+        // There are few of these, and every row has some: what is there for good is not counted with each.
+        let lasting = |of: &str| bytes::Bytes::from_static(Box::leak(of.as_bytes().into())).into();
         let (judged, what) = (self.judged, event.body.name());
         of_pid.int(self.pid);
         time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
         step.int(judged.replay.step_near(event.time, &mut self.near).map(i64::from));
         thread.int(Some(event.thread.0.into()));
         kind.text(Some(
-            self.kinds.entry((what.as_ptr().addr(), what.len())).or_insert_with(|| text(what)).clone(),
+            self.kinds
+                .entry((what.as_ptr().addr(), what.len()))
+                .or_insert_with(|| bytes::Bytes::from_static(what.as_bytes()).into())
+                .clone(),
         ));
         device.int(says.device.map(|d| d.0.into()));
         handle.text(says.stream.map(|stream| {
-            self.handles.entry(stream.0).or_insert_with(|| text(&format!("0x{:x}", stream.0))).clone()
+            self.handles.entry(stream.0).or_insert_with(|| lasting(&format!("0x{:x}", stream.0))).clone()
         }));
         address.int(says.addr.map(|a| a.0.cast_signed()));
-        bytes.int(says.bytes.map(|n| n.0.cast_signed()));
+        size.int(says.bytes.map(|n| n.0.cast_signed()));
         rounded.int(says.rounded.map(|n| n.0.cast_signed()));
         phase.text((says.phase != Phase::default()).then(|| {
-            self.phases.entry(says.phase.to_bits()).or_insert_with(|| text(&says.phase.words())).clone()
+            self.phases.entry(says.phase.to_bits()).or_insert_with(|| lasting(&says.phase.words())).clone()
         }));
         stack.int(Some(says.stack.0).filter(|n| *n != 0).map(i64::from));
         name.text(says.name.and_then(|n| judged.read.names.text(n)).map(text));
