@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import threading
 import time
 
 from google.protobuf import json_format
+from ports import port, reached, until
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as metrics
 
@@ -61,28 +61,6 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def until(what, look):
-    deadline = time.monotonic() + PATIENCE
-    while not look():
-        if time.monotonic() > deadline:
-            raise SystemExit(f"BAD  {what}: not within {PATIENCE} s")
-        time.sleep(0.1)
-
-
-def reached(address):
-    try:
-        socket.create_connection(address, 1).close()
-        return True
-    except OSError:
-        return False
-
-
 def job(endpoint, options=(), **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "STRANDLINE_ALERT"))}
     env.update(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_METRIC_EXPORT_INTERVAL="1000", **more)
@@ -121,7 +99,9 @@ def check(endpoint):
     said = job(endpoint, OTEL_METRICS_EXPORTER="otlp", OTEL_EXPORTER_OTLP_HEADERS="x-team=a%20b", OTEL_SERVICE_NAME="train",
                OTEL_RESOURCE_ATTRIBUTES="cluster=one")
     assert "nothing is sent anywhere but metrics to the collector" in said, said
-    until("something is pushed", lambda: got)
+    # A collector passes what the job pushed last on a while later.
+    ended = lambda: any(v == 60 for _, _, request in list(got) for (n, _), v in figures(request)[1].items() if n == "strandline_steps_total")
+    until("what the job's end pushed is passed on", ended, PATIENCE)
     # A collector passes on what it got in pieces of its own: the newest of each figure counts.
     all, abouts = {}, []
     for path, headers, request in got:
@@ -140,7 +120,7 @@ def check(endpoint):
     print(f"ok   {len(got)} pushes, {len(all)} figures, the last ones those of the job's end")
     got.clear()
     job(endpoint, ["--metrics", "otlp"])
-    until("something is pushed", lambda: got)
+    until("something is pushed", lambda: got, PATIENCE)
     print("ok   --metrics otlp needs no other wish")
 
 
@@ -156,7 +136,7 @@ try:
                  "--exporter", "otlp", "--otlp-exporter-endpoint", endpoint, "--otlp-exporter-protocol", "http", "--metrics-batch-timeout", "1s"]
         log = open(os.path.join(here, "rotel.txt"), "w")
         collector = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=here)
-        until("the collector listens", lambda: reached(("127.0.0.1", http_port)))
+        until("the collector listens", lambda: reached(http_port), PATIENCE)
         endpoint = f"http://127.0.0.1:{http_port}"
     check(endpoint)
 except AssertionError as e:

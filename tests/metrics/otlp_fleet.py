@@ -17,17 +17,18 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+from ports import port, reached, until
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NODE = 8
+PATIENCE = 300
 # A process has at most 4 series, 6 for its device, 8 for streams, 10 for lines, and 3 for each leak (docs/fleet.md): here one leak, or two.
 MOST = 4 + 6 + 8 + 10 + 2 * 3
 
@@ -120,28 +121,6 @@ def series_of(body):
                     yield labels["rank"], (about["host.name"], metric.name, tuple(sorted(labels.items())))
 
 
-def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def until(what, look, patience=300):
-    deadline = time.monotonic() + patience
-    while not look():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {patience} s")
-        time.sleep(0.2)
-
-
-def reached(number):
-    try:
-        socket.create_connection(("127.0.0.1", number), 1).close()
-        return True
-    except OSError:
-        return False
-
-
 def processor_seconds(pid):
     fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -180,7 +159,7 @@ try:
     points = sum(len(next(v for k, v in m.items() if k in ("sum", "gauge"))["dataPoints"]) for b in pushes for m in json.loads(b)["resourceMetrics"][0]["scopeMetrics"][0]["metrics"])
     with open(os.path.join(here, "rotel.txt"), "w") as log:
         collector = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=here)
-    until("the collector listens", lambda: reached(into))
+    until("the collector listens", lambda: reached(into), PATIENCE)
 
     def send(body):
         connection = http.client.HTTPConnection("127.0.0.1", into, timeout=60)
@@ -195,7 +174,7 @@ try:
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             refused = [s for s in pool.map(send, pushes) if s != 200]
         assert not refused, (len(refused), refused[0])
-        until("every point is passed on", lambda: points_so_far() == n * points)
+        until("every point is passed on", lambda: points_so_far() == n * points, PATIENCE)
         print(f"ok   round {n}: {len(pushes)} pushes, {points} points, in {time.monotonic() - begun:.1f} s; the collector used {processor_seconds(collector.pid) - before:.1f} s of a processor")
     most, all = max(map(len, seen.values())), sum(map(len, seen.values()))
     assert len(seen) == args.ranks and most <= MOST and all == points, (len(seen), most, all)
