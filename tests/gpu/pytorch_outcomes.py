@@ -1,7 +1,7 @@
 """A pytest plugin: writes each test's outcome as it comes, takes one of several shards, and leaves out what was already tried. Beside PyTorch's own tests it also gives
 PyTorch's test helpers the names that tests of 2.6 import and a later PyTorch no longer has; what those names stand for does nothing.
 
-PYTORCH_OUTCOMES: the file; a test that was begun and has no outcome there has ended its process. PYTORCH_SHARD: "0/4".
+PYTORCH_OUTCOMES: the file; a test that was begun and has no outcome there has ended its process. PYTORCH_SHARD: "0/4". PYTORCH_BACKWARDS: where it is "1", the last test first.
 """
 import importlib
 import os
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config, items):
             tried = {line.split("\t")[1].strip() for line in f}
     kept = [i for i in items if zlib.crc32(i.nodeid.encode()) % SHARDS == SHARD and i.nodeid not in tried]
     config.hook.pytest_deselected(items=[i for i in items if i not in set(kept)])
-    items[:] = kept
+    items[:] = kept[::-1] if os.environ.get("PYTORCH_BACKWARDS") == "1" else kept
 
 
 def pytest_runtest_logstart(nodeid):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's own tests, and those of libraries, bare and under the preload: the same outcome of each.
 
-usage: pytorch_tests.py CARRY WORK [--modes none,python,both] [--shards N] [--jobs N] [--only EXPRESSION] [--seconds N] [PART…]
+usage: pytorch_tests.py CARRY WORK [--modes none,python,both] [--shards N] [--jobs N] [--only EXPRESSION] [--seconds N] [--backwards] [--repeat N] [PART…]
 
 Each PART is a file of tests with pytest's -k. Bare and every mode run side by side in shards; tests that take much of a card run when those have
 ended, one process at a time. Tests that differ run again, alone, bare twice and recorded once, before they are called a difference. A test that
@@ -52,6 +52,8 @@ def asked():
     p.add_argument("--jobs", type=int, default=12)
     p.add_argument("--only", default="")
     p.add_argument("--seconds", type=float, default=520)
+    p.add_argument("--backwards", action="store_true", help="the last test of a part first: for those that an earlier run had no time for")
+    p.add_argument("--repeat", type=int, default=0, help="all tests of each part so many times bare and in each mode, at once, and their outcomes counted")
     p.add_argument("--limit", type=float, default=500, help="seconds for a shard")
     args = p.parse_intermixed_args()
     if set(args.parts) - set(PARTS):
@@ -91,7 +93,7 @@ class Tests:
         said = os.path.join(folder, "outcomes")
         env = {k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_") or k.startswith("STRANDLINE_SIM")}
         env.update(
-            PYTHONPATH=self.path, PYTORCH_OUTCOMES=said, PYTORCH_SHARD=f"{shard}/{shards}", PYTHONDONTWRITEBYTECODE="1", TMPDIR=folder, OMP_NUM_THREADS="2",
+            PYTHONPATH=self.path, PYTORCH_OUTCOMES=said, PYTORCH_SHARD=f"{shard}/{shards}", PYTORCH_BACKWARDS=str(int(self.args.backwards)), PYTHONDONTWRITEBYTECODE="1", TMPDIR=folder, OMP_NUM_THREADS="2",
             STRANDLINE_CACHE=os.path.join(self.work, "cache"), NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1",
             DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="100", HF_HUB_OFFLINE="1", CUPY_CACHE_DIR=os.path.join(folder, "cupy"),
         )
@@ -168,9 +170,24 @@ def count(outcomes):
     return " ".join(f"{o} {n}" for o, n in sorted(said.items())) or "none ran"
 
 
+def repeated(tests, parts, modes, times):
+    """How often each test ends how, bare and in each mode: for those whose outcome varies from run to run."""
+    with concurrent.futures.ThreadPoolExecutor(tests.args.jobs) as pool:
+        for part in parts:
+            jobs = [(m, pool.submit(tests.shard, part, m, 0, 1, tag=f"-{k}")) for k in range(times) for m in modes]
+            found = {}
+            for mode, job in jobs:
+                for n, o in job.result()[0].items():
+                    found.setdefault(n, {}).setdefault(mode, []).append(o)
+            for n, of in sorted(found.items()):
+                print(f"{part} {n.split('::')[-1]}: " + "; ".join(f"{m} {count(dict(enumerate(of.get(m, []))))}" for m in modes), flush=True)
+
+
 def main():
     args = asked()
     tests, modes, all_differ, kept = Tests(args), args.modes.split(","), {}, {}
+    if args.repeat:
+        return repeated(tests, args.parts, ["bare", *modes], args.repeat)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         begun = [tests.part(pool, p, ["bare", *modes]) for p in args.parts or [p for p in PARTS if p not in LIBRARIES]]
         for part, jobs in begun:

@@ -195,7 +195,7 @@ import os, pty, sys
 job, master = pty.fork()
 if job == 0: os.execvp(sys.argv[1], sys.argv[1:])
 seen = b''
-while b'ready' not in seen: seen += os.read(master, 4096)
+while b'ready\\r\\n' not in seen: seen += os.read(master, 4096)
 os.close(master)
 print(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
 END
