@@ -16,34 +16,45 @@ impl<'t> Add<'t> {
     /// 4 where stacks lead through the statement; 3 where they lead through what made its value; 2 where that was handed on to it, by
     /// assignments or as an argument; 1 where the value is computed of such a one, elsewhere; 0 where nothing tells.
     pub(super) fn evidence(&self, source: &Source<'t>, keeper: &Keeper) -> u32 {
+        self.proof(source, keeper).0
+    }
+
+    /// The same, and the lines of the stacks that make it so sure.
+    pub(super) fn proof(&self, source: &Source<'t>, keeper: &Keeper) -> (u32, Vec<u32>) {
         let look = Look { source, allocated: &keeper.allocated };
-        if look.leads(self.statement()) {
-            return 4;
+        let own = look.lines(self.statement());
+        if !own.is_empty() {
+            return (4, own);
         }
         // A graph keeps what a value was computed of.
         let of = |v: &Node<'t>| if keeper.graph { names_in(*v) } else { same(source, *v) };
         match look.follow(self.values.iter().flat_map(of).collect()) {
-            0 => look.follow(self.values.iter().flat_map(|v| names_in(*v)).collect()).min(1),
-            sure => sure,
+            (0, _) => {
+                let (sure, lines) = look.follow(self.values.iter().flat_map(|v| names_in(*v)).collect());
+                (sure.min(1), lines)
+            }
+            proof => proof,
         }
     }
 }
 
 impl<'t> Look<'_, 't> {
-    /// 3 where stacks lead through what made these names, 2 where they lead to where that came from, 0 where they do not.
-    fn follow(&self, mut names: Vec<Node<'t>>) -> u32 {
+    /// 3 where stacks lead through what made these names, 2 where they lead to where that came from, 0 where they do not; and which lines.
+    fn follow(&self, mut names: Vec<Node<'t>>) -> (u32, Vec<u32>) {
         let (look, source) = (self, self.source);
         let mut met = HashSet::new();
         for depth in 0..DEEPEST {
             names.retain(|n| met.insert((source.text(*n), source.owner(*n, source.text(*n)))));
             let came: Vec<Node<'t>> = names.iter().flat_map(|n| look.came_from(*n)).collect();
             // A name that is handed on was made elsewhere.
-            if came.iter().any(|n| n.kind() != "identifier" && look.leads(*n)) {
-                return if depth == 0 { 3 } else { 2 };
+            let made = came.iter().filter(|n| n.kind() != "identifier");
+            let lines: Vec<u32> = made.flat_map(|n| look.lines(*n)).collect();
+            if !lines.is_empty() {
+                return (if depth == 0 { 3 } else { 2 }, lines);
             }
             names = came.into_iter().flat_map(names_in).collect();
         }
-        0
+        (0, Vec::new())
     }
 }
 
@@ -68,8 +79,10 @@ struct Look<'s, 't> {
 }
 
 impl<'t> Look<'_, 't> {
-    fn leads(&self, n: Node<'t>) -> bool {
-        self.allocated.iter().any(|l| (line(n)..=last_line(n)).contains(l))
+    /// Those of the stacks' lines that are lines of a node.
+    fn lines(&self, n: Node<'t>) -> Vec<u32> {
+        let is_of = |l: &&u32| (line(n)..=last_line(n)).contains(l);
+        self.allocated.iter().filter(is_of).copied().collect()
     }
 
     /// What a name is given: by assignments, or, as a parameter, by calls of its function.

@@ -8,6 +8,7 @@ use super::library;
 use super::otherwise;
 use super::remedy;
 use super::scope::{self, FUNCTIONS, Source, outward, part};
+use super::stored::has_no_graph;
 use tree_sitter::Node;
 
 /// The statement that puts it there.
@@ -27,8 +28,20 @@ pub(super) enum Found {
     Nothing,
     /// One, and how sure the stacks make it: 0 not at all.
     One(Statement, u32),
+    /// Several, each proved by stacks of its own, if these are those of different lines; those of which they are surest come first.
+    Each(Vec<Proved>),
     /// Several that cannot be told apart.
     Several,
+}
+
+/// A statement that stacks lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proved {
+    pub(super) statement: Statement,
+    /// How sure they make it.
+    pub(super) sure: u32,
+    /// Which lines of theirs do.
+    pub(super) lines: Vec<u32>,
 }
 
 /// The one statement of a source that puts things into a keeper; `None` where there is none, or more than one could be it.
@@ -36,8 +49,16 @@ pub(super) enum Found {
 pub(crate) fn kept_at(source_text: &str, keeper: &Keeper) -> Option<Statement> {
     match find(source_text, keeper) {
         Found::One(statement, _) => Some(statement),
+        Found::Each(all) => surest(all).map(|p| p.statement),
         Found::Nothing | Found::Several => None,
     }
+}
+
+/// The one of which the stacks are surest, if there is one.
+pub(super) fn surest(all: Vec<Proved>) -> Option<Proved> {
+    let mut all = all.into_iter();
+    let first = all.next()?;
+    all.next().is_none_or(|next| next.sure < first.sure).then_some(first)
 }
 
 /// What of a source puts things into a keeper.
@@ -57,18 +78,33 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     if all.iter().any(|a| a.grows) {
         all.retain(|a| a.grows);
     }
-    if all.len() > 1 {
-        let best = all.iter().map(|a| a.evidence(&source, keeper)).max().unwrap_or(0);
-        if best > 0 {
-            all.retain(|a| a.evidence(&source, keeper) == best);
-        }
+    // What has no graph is kept by none.
+    let has_graph = |a: &Add<'_>| {
+        !keeper.graph || a.values.is_empty() || !a.values.iter().all(|v| has_no_graph(&source, *v))
+    };
+    if all.iter().any(has_graph) {
+        all.retain(has_graph);
     }
-    match all.as_slice() {
+    let mut proofs: Vec<_> = all.iter().map(|a| (a, a.proof(&source, keeper))).collect();
+    proofs.sort_by_key(|(_, (sure, _))| std::cmp::Reverse(*sure));
+    if proofs.iter().filter(|(_, (sure, _))| *sure >= PROVED).count() > 1 {
+        proofs.retain(|(_, (sure, _))| *sure >= PROVED);
+        let proved = |(add, (sure, lines)): (&Add<'_>, (u32, Vec<u32>))| Proved {
+            statement: statement(&source, add, keeper),
+            sure,
+            lines,
+        };
+        return Found::Each(proofs.into_iter().map(proved).collect());
+    }
+    match proofs.as_slice() {
         [] => Found::Nothing,
-        [one] => Found::One(statement(&source, one, keeper), one.evidence(&source, keeper)),
-        _ => Found::Several,
+        [_, (_, next), ..] if proofs[0].1.0 == next.0 => Found::Several,
+        [(one, (sure, _)), ..] => Found::One(statement(&source, one, keeper), *sure),
     }
 }
+
+/// From here on the stacks lead to what a statement puts there itself, and not to what that was computed of.
+const PROVED: u32 = 2;
 
 const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
 

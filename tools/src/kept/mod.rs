@@ -13,6 +13,8 @@ mod instances;
 mod keeper;
 mod library;
 mod lists;
+mod look;
+mod names;
 mod otherwise;
 mod remade;
 mod remedy;
@@ -21,7 +23,9 @@ mod scope;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod values;
 mod ways;
 
-pub(crate) use files::{Texts, is_of_this_machine, kept_at, kept_in_scopes};
+pub(crate) use files::{kept_at, kept_in_scopes};
+pub(crate) use texts::{Texts, is_of_this_machine};

@@ -232,6 +232,29 @@ pub(super) fn is_detached(source: &Source<'_>, n: Node<'_>, target: Option<&str>
     }
 }
 
+/// Whether a value surely has no graph, nor a tensor in it that has one.
+pub(super) fn has_no_graph(source: &Source<'_>, n: Node<'_>) -> bool {
+    /// Methods whose result autograd does not go through.
+    const CUTS: WordList = WordList(
+        "detach detach_ item tolist argmax argmin argsort eq ne gt lt ge le long int bool numel isnan isfinite",
+    );
+    /// And those that hand on what they are called on.
+    const PASSES: WordList = WordList("float half double cpu cuda to clone contiguous");
+    let is = |n: Node<'_>| has_no_graph(source, n);
+    match n.kind() {
+        "integer" | "float" | "string" | "true" | "false" | "none" | "comparison_operator" => true,
+        "binary_operator" => ["left", "right"].iter().all(|side| part(n, side).is_some_and(is)),
+        "parenthesized_expression" | "list" | "tuple" | "expression_list" => children(n).into_iter().all(is),
+        "call" => {
+            let object = part(n, "function").and_then(|f| part(f, "object"));
+            let (name, object) = (called(source, n), object.filter(|o| !is_of_torch(source.text(*o))));
+            let hands_on = PASSES.has(name) || TO_TENSORS.has(name);
+            object.is_some_and(|o| CUTS.has(name) || hands_on && is(o))
+        }
+        _ => false,
+    }
+}
+
 fn is_target(source: &Source<'_>, n: Node<'_>, target: Option<&str>) -> bool {
     target == Some(source.text(n))
 }

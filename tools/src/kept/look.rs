@@ -1,0 +1,299 @@
+//! Where a keeper's statement is looked for: in which files, and for which of the names on the way to it.
+
+use super::find::{Found, Proved, Statement, find, surest};
+use super::keeper::Keeper;
+use super::names::scopes;
+use super::texts::Texts;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use strandline::event::Frame;
+use strandline::report::{Holder, KeptAt};
+
+/// Part of the blocks of which a second statement is worth a word.
+pub(super) const GOOD_PART: f64 = 0.2;
+
+/// The statement that keeps what a finding is about, and another one that does, with its part of the blocks, where that is a good part.
+pub(super) type Statements = (KeptAt, Option<(KeptAt, f64)>);
+
+/// A keeper as the answer has it; `of`: whose type is told beside the scope.
+fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
+    let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
+    let is = |key: &str| holder.get(key).and_then(Value::as_bool).unwrap_or(false);
+    Some(Keeper {
+        kind: text(scope, "kind")?,
+        variable: text(scope, "variable")?,
+        class: text(scope, "class"),
+        module: text(scope, "module"),
+        function: text(scope, "function"),
+        first_line: scope.get("line").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()),
+        type_name: text(of, "type").unwrap_or_default(),
+        graph: is("graph"),
+        rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
+        awaited: is("awaited"),
+        trains: false,
+        placed: false,
+        allocated: Vec::new(),
+    })
+}
+
+/// Where is looked.
+pub(super) struct Look<'a> {
+    pub(super) texts: &'a Texts<'a>,
+    /// Frames of the user's own that lead to a line that allocated it.
+    pub(super) stacks: &'a [&'a Frame],
+    /// The script that the job ran.
+    pub(super) script: Option<&'a str>,
+    /// Files and lines that the allocation of what is kept led through, all of them.
+    pub(super) lines: &'a [(&'a str, u32)],
+    /// Files of the user's own from which anything was allocated in this job.
+    pub(super) elsewhere: BTreeSet<&'a str>,
+    /// For each line that allocated it, what leads there, and its part of it.
+    pub(super) sites: Vec<(Vec<(&'a str, u32)>, f64)>,
+}
+
+impl Look<'_> {
+    /// The statement that puts things into a holder, of those that an answer has.
+    pub(super) fn of(
+        &self,
+        answer: &Value,
+        holder: &Holder,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<Statements> {
+        let mut told = answer.get("holders")?.as_array()?.iter();
+        let told = told.find(|h| h["name"] == *holder.name && (h["graph"] == true) == holder.graph)?;
+        self.first(scopes(told, holder, is_own)?, told, is_own)
+    }
+
+    /// The statement for the first of these names that has one. Where several could be it, none is told.
+    pub(super) fn first<'v>(
+        &self,
+        scopes: impl IntoIterator<Item = (&'v Value, &'v Value)>,
+        told: &Value,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<Statements> {
+        for (scope, of) in scopes {
+            let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
+            let file = scope.get("file").and_then(Value::as_str);
+            let file = file.or_else(|| self.script.filter(|_| is_main));
+            let at = |file: &str, Statement { line, text, remedy }: Statement| KeptAt {
+                file: file.to_owned(),
+                line,
+                source: text,
+                remedy,
+            };
+            match self.at(&keeper(scope, of, told)?, file, is_own) {
+                Some((file, Found::One(statement, _))) => return Some((at(&file, statement), None)),
+                Some((file, Found::Each(all))) => {
+                    let (one, other) = self.apart(&file, all)?;
+                    return Some((at(&file, one), other.map(|(s, share)| (at(&file, s), share))));
+                }
+                Some((_, Found::Several)) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Of several statements the one that keeps most, and the next; where they have not each lines of its own that allocate it, the one of which
+    /// the stacks are surest.
+    fn apart(&self, file: &str, all: Vec<Proved>) -> Option<(Statement, Option<(Statement, f64)>)> {
+        let is_of = |p: &Proved, at: &(&str, u32)| at.0 == file && p.lines.contains(&at.1);
+        let of = |p: &Proved| -> Vec<bool> {
+            self.sites.iter().map(|(lines, _)| lines.iter().any(|at| is_of(p, at))).collect()
+        };
+        let sites: Vec<Vec<bool>> = all.iter().map(of).collect();
+        let share = |s: &[bool]| self.sites.iter().zip(s).filter(|(_, is)| **is).map(|((_, n), _)| n).sum();
+        let shares: Vec<f64> = sites.iter().map(|s| share(s)).collect();
+        let is_shared = (0..self.sites.len()).any(|i| sites.iter().filter(|s| s[i]).count() > 1);
+        if is_shared || shares.iter().filter(|n| **n >= GOOD_PART).count() < 2 {
+            return Some((surest(all)?.statement, None));
+        }
+        let mut all: Vec<_> = shares.into_iter().zip(all).collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut all = all.into_iter().map(|(share, proved)| (proved.statement, share));
+        Some((all.next()?.0, all.next()))
+    }
+
+    /// What puts things into a keeper, and in which file; `file`: that in which the keeper stands.
+    fn at(
+        &self,
+        keeper: &Keeper,
+        file: Option<&str>,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<(String, Found)> {
+        let own = file.filter(|f| is_own(f));
+        // A package's class may have an attribute that it knows nothing of: a script gave it that.
+        let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
+        let is_unknown = package.is_some_and(|text| !super::scope::has_word(&text, &keeper.variable));
+        let mut files: Vec<&str> = own.into_iter().collect();
+        let gives = |text: &str| is_unknown && text.contains(&format!(".{} = ", keeper.variable));
+        // Whoever gives it that knows best: a hook gets what others allocated.
+        let is_giver = |file: &&&str| self.texts.unchanged(file).is_ok_and(|text| gives(&text));
+        files.extend(self.elsewhere.iter().filter(|_| is_unknown).filter(is_giver));
+        let is_anywhere = matches!(keeper.kind.as_str(), "attribute" | "class") || file.is_none();
+        if is_anywhere || keeper.variable.ends_with("_hooks") {
+            // An attribute may be used wherever the class is: of that the stacks tell a part. So it is with a module that has no file.
+            for frame in self.stacks {
+                if !files.contains(&frame.file.as_str()) {
+                    files.push(&frame.file);
+                }
+            }
+        }
+        let mut found: Option<(String, Found)> = None;
+        for file in files {
+            let Some(text) = self.texts.of_own(file) else { continue };
+            let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
+            let (allocated, trains) = (lines.collect(), self.texts.trains);
+            let keeper = Keeper { allocated, trains, placed: found.is_some(), ..keeper.clone() };
+            // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
+            // was found before, or the class is a package's.
+            let sure = |f: &Found| match f {
+                Found::One(_, sure) => *sure,
+                Found::Each(all) => all.first().map_or(0, |p| p.sure),
+                Found::Nothing | Found::Several => 0,
+            };
+            match (find(&text, &keeper), &found) {
+                (Found::Nothing, _) => {}
+                (here, None) if own.is_some() || gives(&text) || sure(&here) > 0 => {
+                    found = Some((file.to_string(), here));
+                }
+                (_, None) => {}
+                (here, Some((_, before))) if sure(&here) < sure(before) => {}
+                _ => return Some((file.to_string(), Found::Several)),
+            }
+        }
+        found
+    }
+}
+
+/// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then. A thread's
+/// stacks do not lead to it; `others` of the job do.
+pub(super) fn script<'a>(
+    stacks: &[&'a Frame],
+    others: impl IntoIterator<Item = impl IntoIterator<Item = &'a Frame>>,
+) -> Option<&'a str> {
+    fn outermost<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'a str> {
+        frames.into_iter().filter(|f| f.function == "<module>").last().map(|f| f.file.as_str())
+    }
+    outermost(stacks.iter().copied()).or_else(|| others.into_iter().find_map(outermost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::fs::{File, create_dir_all, remove_dir_all, write};
+    use std::path::Path;
+    use std::time::UNIX_EPOCH;
+
+    fn written<const N: usize>(folder: &Path, files: [(&str, &str); N]) -> [String; N] {
+        files.map(|(name, text)| {
+            let path = folder.join(name);
+            write(&path, text).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+            path.to_str().unwrap().to_owned()
+        })
+    }
+
+    #[test]
+    fn what_a_class_of_another_own_file_does_is_no_other_statement_than_a_call_of_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-two-files-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let class = "class Tracker:\n    def update(self, name, x):\n        self.rows.setdefault(name, []).append(x)\n";
+        let script = "t = Tracker()\nfor x in data:\n    out = net(x)\n    t.update('out', out)\n";
+        let [class, script] = written(&folder, [("meters.py", class), ("train.py", script)]);
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let frame = Frame { file: script.clone(), function: "<module>".into(), line: 3 };
+        let lines = [(script.as_str(), 3)];
+        let elsewhere = BTreeSet::new();
+        let look = Look {
+            texts: &texts,
+            stacks: &[&frame],
+            script: None,
+            lines: &lines,
+            elsewhere,
+            sites: Vec::new(),
+        };
+        let keeper = super::super::tests::attribute("Tracker", "rows", "dict");
+        let at = |file| look.at(&keeper, Some(file), &|f| f != "package.py").unwrap();
+        let (file, found) = at(&class);
+        assert!(file == class && matches!(found, Found::One(Statement { line: 3, .. }, 0)), "{found:?}");
+        let (file, found) = at("package.py");
+        assert!(file == script && matches!(found, Found::One(Statement { line: 4, .. }, 3)), "{found:?}");
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn two_statements_are_told_where_each_has_lines_of_its_own_that_allocate_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-apart-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let source = "cache = {}\nfor i in data:\n    x = load(i)\n    out = net(x)\n    cache.setdefault(i, []).append(out)\n    cache[i].append(x)\n    cache[i].append(out.sum())\n";
+        let [file] = written(&folder, [("train.py", source)]);
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let keeper = super::super::tests::global("cache", "dict");
+        let told = |lines: &[u32], sites: &[(&[u32], f64)]| {
+            let lines: Vec<_> = lines.iter().map(|l| (file.as_str(), *l)).collect();
+            let at = |lines: &[u32]| lines.iter().map(|l| (file.as_str(), *l)).collect();
+            let sites = sites.iter().map(|(lines, share)| (at(lines), *share)).collect();
+            let script = Some(file.as_str());
+            let look =
+                Look { texts: &texts, stacks: &[], script, lines: &lines, elsewhere: BTreeSet::new(), sites };
+            match look.at(&keeper, script, &|_| true)?.1 {
+                Found::One(one, _) => Some((one.line, None)),
+                Found::Each(all) => look
+                    .apart(&file, all)
+                    .map(|(one, other)| (one.line, other.map(|(s, share)| (s.line, (share * 100.0) as u32)))),
+                _ => None,
+            }
+        };
+        assert_eq!(told(&[3, 4], &[(&[3], 0.4), (&[4], 0.6)]), Some((5, Some((6, 40)))));
+        assert_eq!(told(&[3, 4], &[(&[3], 0.7), (&[4], 0.3)]), Some((6, Some((5, 30)))));
+        assert_eq!(told(&[3, 4], &[(&[3, 4], 1.0)]), None, "one stack leads to both");
+        assert_eq!(told(&[3, 4], &[(&[3], 0.9), (&[4], 0.1)]), None, "little of it is told by nobody");
+        assert_eq!(told(&[4], &[(&[4], 1.0)]), Some((5, None)));
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_a_hook_gives_a_packages_object_is_kept_there_though_its_file_allocated_none_of_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-giver-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let hook = "def capture(m, args, out):\n    if not hasattr(m, 'acts'):\n        m.acts = []\n    m.acts.append(args[0])\n";
+        let files = [
+            ("linear.py", "class Linear: pass\n"),
+            ("hook.py", hook),
+            ("run.py", "net = Linear(3)\nnet(rand(9))\n"),
+        ];
+        let [package, hook, run] = written(&folder, files);
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let (frame, lines) = (Frame { file: run.clone(), line: 2, ..Frame::default() }, [(run.as_str(), 2)]);
+        let keeper = super::super::tests::attribute("Linear", "acts", "list");
+        let elsewhere = BTreeSet::from([run.as_str(), hook.as_str()]);
+        let look = Look {
+            texts: &texts,
+            stacks: &[&frame],
+            script: None,
+            lines: &lines,
+            elsewhere,
+            sites: Vec::new(),
+        };
+        let (file, found) = look.at(&keeper, Some(&package), &|f| f != package).unwrap();
+        assert!(
+            file == hook && matches!(found, Found::One(Statement { line: 4, .. }, 0)),
+            "{file}: {found:?}"
+        );
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_script_is_where_the_job_began_though_a_thread_allocated() {
+        let frame =
+            |file: &str, function: &str| Frame { file: file.into(), function: function.into(), line: 1 };
+        let main = [frame("net.py", "forward"), frame("data.py", "<module>"), frame("serve.py", "<module>")];
+        let thread = [frame("serve.py", "infer"), frame("pool.py", "run")];
+        let of = |stacks: &[&Frame]| script(stacks, [&thread[..], &main[..]]).map(str::to_owned);
+        assert_eq!(of(&[&thread[0]]).as_deref(), Some("serve.py"));
+        assert_eq!(of(&[&main[0], &main[1]]).as_deref(), Some("data.py"), "its own stack comes first");
+        assert_eq!(script(&[], [&thread[..]]), None);
+    }
+}
