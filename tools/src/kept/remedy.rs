@@ -1,11 +1,13 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::{Add, POOLS};
+use super::growing::{LONGEST, OF_DICTS, OF_LISTS, OF_LISTS_IN_DICTS, filled, of_container, of_modules};
 use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
 use super::library;
 use super::lists;
+use super::reads::{self, As, Read};
 use super::removes;
 use super::scope::{Source, children, part};
 use super::stored::{exception, is_detached, is_number, is_view};
@@ -120,21 +122,55 @@ fn of_graph<'t>(
         return None;
     }
     let one = one(source, values);
+    let read = if is_sum && keeper.rebound { None } else { reads::of(source, add) };
+    if let Some(through) = read.as_ref().filter(|r| r.takes == As::Graphs) {
+        return Some(after(source, add, through));
+    }
+    let sum = part(add.node, "left").filter(|_| is_sum);
+    let needs_tensor = read.as_ref().is_some_and(|r| r.takes == As::Tensors)
+        || sum.is_some_and(|s| reads::takes_tensor(source, s));
     Some(match is_number(source, values) {
+        true if is_sum && needs_tensor => "add the tensor without its graph: .detach()".into(),
         true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
-        true => match one {
+        is_number if is_number && !needs_tensor => match one {
             Some(value) => format!("keep {value}.item(), a number, not {value} with its graph"),
             None => "keep the number, not the tensor with its graph: .item()".into(),
         },
         false if is_sum && keeper.rebound => {
             "cut the graph between steps: .detach() the tensors that go into the next step".into()
         }
-        false => {
+        is_number => {
             let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
-            let many = if add.grows && !is_sum { ", and limit how many are kept" } else { "" };
+            let many = match read {
+                _ if is_number || !add.grows || is_sum => String::new(),
+                Some(r) => format!(", and in host memory, .cpu(): {} reads all of them", r.place()),
+                None => ", and limit how many are kept".into(),
+            };
             format!("keep it without its graph, {value}{many}")
         }
     })
+}
+
+/// For a container that is read, and may be emptied only then.
+fn after<'t>(source: &Source<'t>, add: &Add<'t>, read: &Read) -> String {
+    let name = removes::container(source, add).map_or("it", |c| source.text(c));
+    format!("empty {name} after {} which needs what it has: {name}.clear()", read.place())
+}
+
+/// For a container all of which is read: what stands in it must not be lost before. It is kept where it takes no memory of the GPU.
+fn of_read<'t>(source: &Source<'t>, add: &Add<'t>, read: &Read) -> String {
+    let (value, place) = (one(source, &add.values), read.place());
+    if read.takes == As::Graphs {
+        return after(source, add, read);
+    }
+    if read.takes == As::Numbers && is_number(source, &add.values) {
+        let number = value.map_or_else(|| "its .item()".to_owned(), |v| format!("{v}.item()"));
+        return format!("keep the number, {number}: {place} reads all of them");
+    }
+    let host = value.map_or_else(|| ".cpu()".to_owned(), |v| format!("{v}.cpu()"));
+    format!(
+        "keep it in host memory, {host}, and move back only what is used on the GPU: {place} reads all of it"
+    )
 }
 
 /// For a value that has others behind it.
@@ -164,6 +200,26 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
         return Some("keep only its last part, or start it again at the end of each epoch".into());
     }
     let filled = filled(source, add);
+    let removes_some = || removes::container(source, add).and_then(|c| removes::statement(source, c));
+    let read = reads::of(source, add).filter(|_| is_plain(type_name) && removes_some().is_none());
+    match read {
+        Some(read) if read.is_after || read.takes == As::Graphs => Some(of_read(source, add, &read)),
+        Some(read) => {
+            let once = format!("once {} has used it", read.place());
+            of_container_alone(source, add, keeper, filled).map(|text| text.replace(EPOCHS, &once))
+        }
+        None => of_container_alone(source, add, keeper, filled),
+    }
+}
+
+/// For a container of which nobody reads all.
+fn of_container_alone<'t>(
+    source: &Source<'t>,
+    add: &Add<'t>,
+    keeper: &Keeper,
+    filled: Option<&'static str>,
+) -> Option<String> {
+    let type_name = keeper.type_name.as_str();
     let base = || ways::container(source, type_name).or(filled.filter(|_| ways::is_namespace(type_name)));
     let of_type = of_container(type_name).or_else(|| of_container(base()?))?;
     if of_type == OF_DICTS && matches!(filled, Some("list" | "deque")) {
@@ -195,6 +251,11 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     Some(removes::unless_limited(source, container, advice))
 }
 
+/// Types of containers that are read as a whole.
+fn is_plain(type_name: &str) -> bool {
+    ["list", "dict", "defaultdict", "OrderedDict", "tuple", "set", "deque"].contains(&type_name)
+}
+
 /// The one value that is kept, where its text is short and takes a method: `loss`, `net(x).mean()`.
 fn one<'t>(source: &Source<'t>, values: &[Node<'t>]) -> Option<&'t str> {
     let [only] = values else { return None };
@@ -219,85 +280,6 @@ fn by_name<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<&'t str> {
 fn joins(source: &Source<'_>, value: Node<'_>) -> bool {
     const JOINS: [&str; 6] = ["cat", "concat", "concatenate", "stack", "hstack", "vstack"];
     value.kind() == "call" && JOINS.contains(&called(source, value))
-}
-
-/// Longest text of an object that advice names.
-const LONGEST: usize = 40;
-
-const OF_LISTS: &str =
-    "clear() it at the end of each epoch, or limit its length: collections.deque(maxlen=…)";
-const OF_DICTS: &str = "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
-
-const OF_LISTS_IN_DICTS: &str =
-    "clear() the lists in it at the end of each epoch, or pop() the keys that are no longer needed";
-
-/// What helps where a container of such a type gets more and more.
-fn of_container(type_name: &str) -> Option<&'static str> {
-    Some(match type_name {
-        "deque" => "give it a maxlen, or popleft() what is no longer needed",
-        "list" | "UserList" => OF_LISTS,
-        "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
-        "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
-        "SimpleQueue" => {
-            "this queue has no limit: use a queue.Queue(maxsize=…), whose put() waits for the consumer"
-        }
-        "Queue" | "LifoQueue" | "PriorityQueue" => "give it a maxsize, so that put() waits for the consumer",
-        "tuple" => "keep only its newest entries, or start it again with () at the end of each epoch",
-        "WeakKeyDictionary" => {
-            "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"
-        }
-        "ExitStack" => {
-            "the stack keeps what it is given until it is closed: use one for each step, or close() it at the end of each epoch"
-        }
-        "AsyncExitStack" => {
-            "the stack keeps what it is given until it is closed: use one for each step, or aclose() it at the end of each epoch"
-        }
-        _ => return None,
-    })
-}
-
-/// What helps where a container of modules or parameters gets more and more of them.
-fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<String> {
-    const ALL: [&str; 5] = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"];
-    let kind = ALL.into_iter().find(|kind| source.inherits(type_name, kind))?;
-    // Where an optimizer is given each, it keeps them as well.
-    let is_given = |c: &Node<'_>| ways::method(source, *c) == "add_param_group";
-    let also = match source.all("call").iter().any(is_given) {
-        true => ", and del optimizer.param_groups[i], which keeps them as well",
-        false => "",
-    };
-    if kind == "ParameterList" {
-        return Some(format!(
-            "keep only the parameters still used: make a new nn.ParameterList(…) of these{also}"
-        ));
-    }
-    let what = if kind == "ParameterDict" { "parameters" } else { "modules" };
-    let target =
-        part(add.node, "left").filter(|t| t.kind() == "subscript").map(|t| source.text(t).to_owned());
-    let entry = || {
-        let object = part(part(add.node, "function")?, "object").map(|o| source.text(o))?;
-        Some(format!("{object}[{}]", if kind.ends_with("Dict") { "name" } else { "i" }))
-    };
-    let is_short = |t: &String| t.len() <= LONGEST && !t.contains('\n');
-    Some(match target.or_else(entry).filter(is_short) {
-        Some(entry) => format!("delete {what} that are no longer used: del {entry}{also}"),
-        None => format!("delete {what} that are no longer used{also}"),
-    })
-}
-
-/// The type of what a statement fills, as far as its method tells.
-fn filled(source: &Source<'_>, add: &Add<'_>) -> Option<&'static str> {
-    let is_list = |right: Option<Node<'_>>| right.is_some_and(|r| r.kind().starts_with("list"));
-    match (add.node.kind(), ways::method(source, add.node)) {
-        ("call", "append" | "extend" | "insert") => Some("list"),
-        ("call", "appendleft" | "extendleft") => Some("deque"),
-        ("call", "update" | "setdefault") => Some("dict"),
-        ("call", "add") => Some("set"),
-        ("call", "put" | "put_nowait") => Some("Queue"),
-        ("augmented_assignment", _) if is_list(part(add.node, "right")) => Some("list"),
-        ("assignment", _) if part(add.node, "left").is_some_and(|l| l.kind() == "subscript") => Some("dict"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

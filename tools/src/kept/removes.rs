@@ -26,10 +26,18 @@ pub(super) fn container<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'
     (is_name && source.text(node).len() <= LONGEST).then_some(node)
 }
 
+/// Methods that take something out of a container.
+pub(super) const METHODS: [&str; 7] =
+    ["popitem", "pop", "popleft", "clear", "remove", "discard", "cache_clear"];
+
+/// Whether a node names a container.
+pub(super) fn is_it<'t>(source: &Source<'t>, n: Node<'t>, container: Node<'t>) -> bool {
+    !ways::is_attribute_name(n) && source.text(n) == source.text(container) && is_same(source, n, container)
+}
+
 /// A statement that takes something out of a container again: its line, and its text.
 pub(super) fn statement<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
-    const METHODS: [&str; 7] = ["popitem", "pop", "popleft", "clear", "remove", "discard", "cache_clear"];
-    let is_it = |n: Node<'t>| source.text(n) == source.text(container) && is_same(source, n, container);
+    let is_it = |n: Node<'t>| is_it(source, n, container);
     let calls = source.all("call").iter().filter(|call| {
         let object = part(**call, "function").and_then(|f| part(f, "object"));
         METHODS.contains(&ways::method(source, **call)) && object.is_some_and(is_it)
@@ -56,7 +64,7 @@ pub(super) fn unless_limited<'t>(source: &Source<'t>, container: Node<'t>, advic
 
 /// A comparison of the container's length, by which a source may limit it: its line, and its text.
 fn limit<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
-    let is_it = |n: Node<'t>| source.text(n) == source.text(container) && is_same(source, n, container);
+    let is_it = |n: Node<'t>| is_it(source, n, container);
     let is_length = |n: &Node<'t>| {
         let given = part(*n, "arguments").map(children).unwrap_or_default();
         n.kind() == "call"

@@ -234,7 +234,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    fn targets(&self, target: Node<'t>) -> Vec<&'t str> {
+    pub(super) fn targets(&self, target: Node<'t>) -> Vec<&'t str> {
         match target.kind() {
             "identifier" => vec![self.text(target)],
             "attribute" | "subscript" => Vec::new(),
