@@ -102,6 +102,7 @@ pub(super) fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
     }
     match keeper.kind.as_str() {
         "attribute" | "class" => Some(Name::Attribute(variable)),
+        "global" if keeper.is_outside => Some(ways::imported(source, keeper)),
         "global" | "context" => Some(Name::Of(source.root.id(), variable)),
         _ => {
             let function = source.function(keeper.function.as_deref()?, keeper.first_line)?;
@@ -163,6 +164,9 @@ impl<'s, 't> Search<'s, 't> {
                 let object = part(n, "object");
                 self.names.contains(&Name::Attribute(text.to_string()))
                     && object.is_some_and(|o| self.is_owner(o))
+                    || self.keeper.is_outside
+                        && text == self.keeper.variable
+                        && object.is_some_and(|o| ways::is_module(self.source, o, self.keeper))
                     || ways::own(self.source, n).is_some_and(|own| self.names.contains(&own))
             }
             "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),

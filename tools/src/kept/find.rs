@@ -104,7 +104,7 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
 }
 
 /// From here on the stacks lead to what a statement puts there itself, and not to what that was computed of.
-const PROVED: u32 = 2;
+pub(super) const PROVED: u32 = 2;
 
 const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
 

@@ -30,8 +30,18 @@ pub(super) fn gives<'t>(source: &Source<'t>, call: Node<'t>, keeper: &Keeper) ->
     call.kind() == "call" && gives_one(source, call, &of_package(source, keeper))
 }
 
+/// Whether it is a call of a method of one of these objects, whichever.
+pub(super) fn has_method<'t>(
+    source: &Source<'t>,
+    call: Node<'t>,
+    objects: &[(Option<usize>, String)],
+) -> bool {
+    let object = part(call, "function").and_then(|f| part(f, "object"));
+    object.and_then(|o| name(source, o)).is_some_and(|n| objects.contains(&n))
+}
+
 /// What objects of the keeper's class are called, where this source does not define that.
-fn of_package<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<(Option<usize>, String)> {
+pub(super) fn of_package<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<(Option<usize>, String)> {
     let class = keeper.class.as_deref().filter(|_| keeper.kind == "attribute").unwrap_or_default();
     let is_here = |n: &Node<'t>| source.field(*n, "name") == class;
     match class.is_empty() || keeper.placed || source.all("class_definition").iter().any(is_here) {

@@ -27,6 +27,8 @@ pub(crate) struct Keeper {
     pub(crate) trains: bool,
     /// The statement was found in the file of its class: calls of that one's methods elsewhere are only the way to it.
     pub(crate) placed: bool,
+    /// It is a variable of another file's module.
+    pub(crate) is_outside: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }

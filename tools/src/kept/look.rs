@@ -1,9 +1,12 @@
 //! Where a keeper's statement is looked for: in which files, and for which of the names on the way to it.
 
-use super::find::{Found, Proved, Statement, find, surest};
+use super::find::{Found, PROVED, Proved, Statement, find, surest};
 use super::keeper::Keeper;
 use super::names::scopes;
+use super::package;
+use super::scope::has_word;
 use super::texts::Texts;
+use crate::holder::HALF;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use strandline::event::Frame;
@@ -32,6 +35,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         awaited: is("awaited"),
         trains: false,
         placed: false,
+        is_outside: false,
         allocated: Vec::new(),
     })
 }
@@ -124,7 +128,7 @@ impl Look<'_> {
         let own = file.filter(|f| is_own(f));
         // A package's class may have an attribute that it knows nothing of: a script gave it that.
         let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
-        let is_unknown = package.is_some_and(|text| !super::scope::has_word(&text, &keeper.variable));
+        let is_unknown = package.is_some_and(|text| !has_word(&text, &keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
         let gives = |text: &str| is_unknown && text.contains(&format!(".{} = ", keeper.variable));
         // Whoever gives it that knows best: a hook gets what others allocated.
@@ -139,12 +143,16 @@ impl Look<'_> {
                 }
             }
         }
+        let outside = own.map(|own| self.outside(keeper, own, is_own)).unwrap_or_default();
+        files.extend(outside.iter().map(String::as_str));
         let mut found: Option<(String, Found)> = None;
         for file in files {
             let Some(text) = self.texts.of_own(file) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
             let (allocated, trains) = (lines.collect(), self.texts.trains);
-            let keeper = Keeper { allocated, trains, placed: found.is_some(), ..keeper.clone() };
+            let is_outside = outside.iter().any(|f| f == file);
+            let placed = found.is_some();
+            let keeper = Keeper { allocated, trains, placed, is_outside, ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| match f {
@@ -152,17 +160,86 @@ impl Look<'_> {
                 Found::Each(all) => all.first().map_or(0, |p| p.sure),
                 Found::Nothing | Found::Several => 0,
             };
-            match (find(&text, &keeper), &found) {
+            let here = match find(&text, &keeper) {
+                Found::One(one, 0) if !outside.is_empty() => {
+                    let is_given = self.is_given_elsewhere(&keeper, file, &package::fillers(&text, &keeper));
+                    Found::One(one, if is_given { PROVED } else { 0 })
+                }
+                here => here,
+            };
+            match (here, &found) {
                 (Found::Nothing, _) => {}
                 (here, None) if own.is_some() || gives(&text) || sure(&here) > 0 => {
                     found = Some((file.to_string(), here));
                 }
                 (_, None) => {}
                 (here, Some((_, before))) if sure(&here) < sure(before) => {}
+                (here, Some((_, before))) if is_outside && sure(&here) >= PROVED && sure(before) == 0 => {
+                    found = Some((file.to_string(), here));
+                }
                 _ => return Some((file.to_string(), Found::Several)),
             }
         }
-        found
+        let package = || self.by_package(keeper, file.filter(|_| own.is_none())?, is_own);
+        found.or_else(package)
+    }
+
+    /// Whether calls in another file give these functions of a file what was allocated.
+    fn is_given_elsewhere(&self, keeper: &Keeper, file: &str, fillers: &[package::Filler]) -> bool {
+        let mut others = self.stacks.iter().map(|f| f.file.as_str()).filter(|f| *f != file);
+        others.any(|other| {
+            let lines = self.lines.iter().filter(|l| l.0 == other).map(|l| l.1).collect();
+            let keeper = Keeper { allocated: lines, ..keeper.clone() };
+            let text = self.texts.unchanged(other);
+            text.is_ok_and(|text| !package::giving(&text, &keeper, fillers).is_empty())
+        })
+    }
+
+    /// Other files of the user's own in which a module's variable is used: those from which anything was allocated, and those beside it.
+    fn outside(&self, keeper: &Keeper, file: &str, is_own: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let module = keeper.module.as_deref().filter(|m| keeper.kind == "global" && *m != "__main__");
+        let Some(module) = module.and_then(|m| m.rsplit('.').next()) else { return Vec::new() };
+        let all = self.elsewhere.iter().map(|f| (*f).to_owned());
+        let all = all.chain(self.texts.beside(file).into_iter().filter(|f| is_own(f)));
+        let all: BTreeSet<String> = all.filter(|f| f != file).collect();
+        let uses = |text: &str| has_word(text, &keeper.variable) && has_word(text, module);
+        all.into_iter().filter(|f| self.texts.unchanged(f).is_ok_and(|text| uses(&text))).collect()
+    }
+
+    /// The user's call that leads to what keeps something in a package's file, or gives it to that.
+    fn by_package(
+        &self,
+        keeper: &Keeper,
+        file: &str,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<(String, Found)> {
+        let fillers = package::fillers(&self.texts.unchanged(file).ok()?, keeper);
+        let is_filler = |at: &&(&str, u32)| at.0 == file && fillers.iter().any(|f| f.lines.contains(&at.1));
+        let mut led: Vec<(&(&str, u32), f64)> = Vec::new();
+        for (lines, share) in &self.sites {
+            let after = lines.iter().skip_while(|at| !is_filler(at));
+            let Some(own) = after.skip(1).find(|at| is_own(at.0)) else { continue };
+            match led.iter_mut().find(|(at, _)| *at == own) {
+                Some((_, all)) => *all += share,
+                None => led.push((own, *share)),
+            }
+        }
+        if let [((own, at), share)] = led.as_slice() {
+            let leading =
+                package::leading(&self.texts.of_own(own)?, *at, &fillers).filter(|_| *share > HALF)?;
+            return Some(((*own).to_owned(), Found::One(leading, PROVED)));
+        }
+        let mut own = self.stacks.iter().map(|f| f.file.as_str()).collect::<Vec<_>>();
+        own.sort_unstable();
+        own.dedup();
+        let giving = own.into_iter().filter(|_| led.is_empty()).filter_map(|file| {
+            let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1).collect();
+            let keeper = Keeper { allocated: lines, ..keeper.clone() };
+            let all = package::giving(&self.texts.of_own(file)?, &keeper, &fillers);
+            (!all.is_empty()).then(|| (file.to_owned(), Found::Each(all)))
+        });
+        let mut giving = giving.collect::<Vec<_>>();
+        if giving.len() == 1 { giving.pop() } else { None }
     }
 }
 
@@ -251,6 +328,46 @@ mod tests {
         assert_eq!(told(&[3, 4], &[(&[3, 4], 1.0)]), None, "one stack leads to both");
         assert_eq!(told(&[3, 4], &[(&[3], 0.9), (&[4], 0.1)]), None, "little of it is told by nobody");
         assert_eq!(told(&[4], &[(&[4], 1.0)]), Some((5, None)));
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_variable_of_a_module_is_filled_in_any_file_that_imports_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-outside-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let layers = "from . import registry as r\ndef record(x):\n    y = x * 2\n    r.ROWS.append(y)\n";
+        let registry = "ROWS = []\ndef register(t):\n    ROWS.append(t)\n";
+        let other = "from .other import registry\nROWS = []\nROWS.append(registry)\n";
+        let [layers, registry, _] =
+            written(&folder, [("layers.py", layers), ("registry.py", registry), ("other.py", other)]);
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let mut keeper = super::super::tests::global("ROWS", "list");
+        keeper.module = Some("pkg.registry".into());
+        fn looks<'a>(texts: &'a Texts<'a>, lines: &'a [(&'a str, u32)]) -> Look<'a> {
+            Look { texts, stacks: &[], script: None, lines, elsewhere: BTreeSet::new(), sites: Vec::new() }
+        }
+        let found =
+            |lines: &[(&str, u32)]| looks(&texts, lines).at(&keeper, Some(&registry), &|_| true).unwrap();
+        assert_eq!(found(&[]).1, Found::Several, "either may be it");
+        let (file, one) = found(&[(&layers, 3)]);
+        assert!(file == layers && matches!(one, Found::One(Statement { line: 4, .. }, 3)), "{file} {one:?}");
+        let script = "from pkg import registry\nout = net(x)\nregistry.register(out)\n";
+        let [script] = written(&folder, [("main.py", script)]);
+        let frame = Frame { file: script.clone(), line: 2, ..Frame::default() };
+        let (stacks, lines) = ([&frame], [(script.as_str(), 2)]);
+        let look = Look { stacks: &stacks, lines: &lines, ..looks(&texts, &[]) };
+        let (file, one) = look.at(&keeper, Some(&registry), &|_| true).unwrap();
+        assert!(
+            file == registry && matches!(one, Found::One(Statement { line: 3, .. }, 2)),
+            "{file} {one:?}"
+        );
+        write(&layers, "from .registry import ROWS\nprint(len(ROWS))\n").unwrap();
+        File::options().write(true).open(&layers).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        let (file, one) = found(&[]);
+        assert!(
+            file == registry && matches!(one, Found::One(Statement { line: 3, .. }, 0)),
+            "{file} {one:?}"
+        );
         remove_dir_all(&folder).unwrap();
     }
 

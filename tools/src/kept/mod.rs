@@ -17,6 +17,7 @@ mod lists;
 mod look;
 mod names;
 mod otherwise;
+mod package;
 mod reads;
 mod remade;
 mod remedy;

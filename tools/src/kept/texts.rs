@@ -52,9 +52,24 @@ impl<'a> Texts<'a> {
         text.ok()
     }
 
-    fn read(&self, file: &str) -> Option<Result<String, NoText>> {
+    /// Python's files in the folder of a file, by their names there.
+    pub(super) fn beside(&self, file: &str) -> Vec<String> {
+        /// Most that are looked into.
+        const MOST_FILES: usize = 100;
+        let folder = self.path(file).and_then(|path| std::fs::read_dir(path.parent()?).ok());
+        let names = folder.into_iter().flatten().flatten().filter_map(|f| f.file_name().into_string().ok());
+        let names = names.filter(|name| name.ends_with(".py")).take(MOST_FILES);
+        let at = file.rfind('/').map_or("", |at| &file[..=at]);
+        names.map(|name| format!("{at}{name}")).collect()
+    }
+
+    fn path(&self, file: &str) -> Option<PathBuf> {
         let path = Path::new(file);
-        let path = if path.is_absolute() { PathBuf::from(file) } else { Path::new(self.cwd?).join(file) };
+        Some(if path.is_absolute() { PathBuf::from(file) } else { Path::new(self.cwd?).join(file) })
+    }
+
+    fn read(&self, file: &str) -> Option<Result<String, NoText>> {
+        let path = self.path(file)?;
         // A pipe that lies there is not waited for.
         let opened = open_file(&path).ok()?;
         let is = opened.metadata().ok()?;

@@ -213,8 +213,34 @@ pub(super) fn dictionary<'t>(source: &Source<'t>, n: Node<'t>) -> Option<Option<
 /// Whether an object is the module whose globals keep.
 pub(super) fn is_module(source: &Source<'_>, object: Node<'_>, keeper: &Keeper) -> bool {
     let text = source.text(object);
-    let name = keeper.module.as_deref().and_then(|m| m.rsplit('.').next());
-    text.starts_with("sys.modules[") || object.kind() == "identifier" && name == Some(text)
+    let name = keeper.module.as_deref().and_then(last);
+    let is_it = |n: &Node<'_>| n.kind() == "aliased_import" && last(source.field(*n, "name")) == name;
+    let is_alias = || source.binding(text).iter().any(is_it);
+    match object.kind() {
+        "identifier" => name == Some(text) || is_alias(),
+        "attribute" => last(text) == name,
+        _ => text.starts_with("sys.modules["),
+    }
+}
+
+/// What is behind the last dot.
+fn last(path: &str) -> Option<&str> {
+    path.rsplit('.').next()
+}
+
+/// What a variable of another module is called that is imported from there; where it is not, the name is nobody's.
+pub(super) fn imported(source: &Source<'_>, keeper: &Keeper) -> Name {
+    let module = keeper.module.as_deref().and_then(last);
+    let froms = source.all("import_from_statement").iter();
+    let froms = froms.filter(|n| last(source.field(**n, "module_name").trim_start_matches('.')) == module);
+    let names = froms.flat_map(|n| children(*n).into_iter().skip(1)).filter_map(|n| match n.kind() {
+        "aliased_import" if source.field(n, "name") == keeper.variable => Some(source.field(n, "alias")),
+        _ => (source.text(n) == keeper.variable).then_some(source.text(n)),
+    });
+    match names.last() {
+        Some(name) => Name::Of(source.root.id(), name.to_owned()),
+        None => Name::Of(usize::MAX, keeper.variable.clone()),
+    }
 }
 
 /// `self.name` in a class, as a name.
