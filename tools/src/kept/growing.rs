@@ -5,6 +5,9 @@ use super::scope::{Source, part};
 use super::ways;
 use tree_sitter::Node;
 
+/// When to empty something, in a training whose source has epochs.
+pub(super) const EPOCHS: &str = "at the end of each epoch";
+
 /// Longest text of an object that advice names.
 pub(super) const LONGEST: usize = 40;
 

@@ -21,6 +21,8 @@ pub(crate) struct Keeper {
     pub(crate) graph: bool,
     /// The name gets another object at every step.
     pub(crate) rebound: bool,
+    /// The tensors are its entries themselves.
+    pub(crate) direct: bool,
     /// And a backward may still go through that graph: nothing that it saved was seen to have been changed in place since.
     pub(crate) awaited: bool,
     /// It is a training: an optimizer or calls of backward count its steps.

@@ -132,12 +132,8 @@ mod tests {
     fn what_another_object_reads_is_the_same_attribute() {
         let class = "class Buffer:\n    def add(self, x):\n        self.rows.append(x)\n";
         let keeper = attribute("Buffer", "rows", "list");
-        let said = is(
-            &format!("{class}def all(buf): return torch.cat(buf.rows)\n"),
-            &keeper,
-            3,
-            "self.rows.append(x)",
-        );
+        let said =
+            is(&format!("{class}        last = torch.cat(buf.rows)\n"), &keeper, 3, "self.rows.append(x)");
         assert!(said.ends_with("del self.rows[:-n]"), "{said}");
     }
 

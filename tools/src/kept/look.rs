@@ -32,6 +32,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         type_name: text(of, "type").unwrap_or_default(),
         graph: is("graph"),
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
+        direct: is("direct"),
         awaited: is("awaited"),
         trains: false,
         placed: false,

@@ -12,6 +12,7 @@ mod growing;
 mod hooks;
 mod instances;
 mod keeper;
+mod later;
 mod library;
 mod lists;
 mod look;

@@ -3,7 +3,7 @@
 use super::adds::{Add, METHODS};
 use super::removes;
 use super::scope::{FUNCTIONS, Source, below, children, line, outward, part};
-use super::values::called;
+use super::values::{self, called};
 use super::ways;
 use strandline::event::WordList;
 use tree_sitter::Node;
@@ -30,8 +30,22 @@ pub(super) struct Read {
     pub(super) text: String,
     /// What all such places need.
     pub(super) takes: As,
-    /// It comes after the loop that fills it.
-    pub(super) is_after: bool,
+    pub(super) when: When,
+    /// What is filled beside it, and read with it: the container, and what it gets.
+    pub(super) with: Option<(String, String)>,
+}
+
+/// When that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum When {
+    /// After the loop that fills it.
+    After,
+    /// Whenever another function is called.
+    Elsewhere,
+    /// In that loop, or as little is known: some of the entries may be enough.
+    Meanwhile,
+    /// Whenever it wants some of the entries: `random.sample(rows, 8)`.
+    Sampled,
 }
 
 impl Read {
@@ -51,7 +65,7 @@ pub(super) fn of<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Read> {
     let uses = uses.filter(|n| !is_own(*n) && is_it(source, *n, kept));
     let mut reads: Vec<Read> = uses.filter_map(|n| read(source, n, statement)).collect();
     let takes = reads.iter().map(|r| r.takes).max()?;
-    reads.sort_by_key(|r| (!r.is_after, r.line));
+    reads.sort_by_key(|r| (r.when, r.line));
     reads.into_iter().next().map(|first| Read { takes, ..first })
 }
 
@@ -105,17 +119,21 @@ fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Rea
                 _ => return None,
             }
         }
-        // `history["loss"]` is one of its lists where its keys are always the same.
-        "subscript" if part(parent, "value")?.id() == n.id() && ways::is_fixed(parent) => {
+        "subscript" if part(parent, "value")?.id() == n.id() => {
             let inner = parent.parent()?;
-            let key = part(parent, "subscript")?;
-            match inner.kind() {
-                "argument_list" if key.kind() == "string" => of_call(source, inner.parent()?)?,
-                _ => return None,
+            let is_given = inner.kind() == "argument_list" && part(parent, "subscript")?.kind() == "string";
+            // `history["loss"]` is one of its lists where its keys are always the same.
+            match is_given && ways::is_fixed(parent) {
+                true => of_call(source, inner.parent()?)?,
+                false => of_entry(source, parent, statement)?,
             }
         }
         _ => return None,
     };
+    // A sample is taken of as many as there are.
+    const SAMPLES: WordList = WordList("sample choice choices");
+    let around = parent.parent().filter(|c| c.kind() == "call");
+    let takes_some = around.is_some_and(|c| SAMPLES.has(called(source, c)));
     let text = |n: &Node<'t>| {
         let text = source.text(*n);
         text.len() <= LONGEST && !text.contains('\n')
@@ -131,8 +149,31 @@ fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Rea
         line: line(n),
         text: of_loop().unwrap_or_else(|| source.text(shown()).to_owned()),
         takes,
-        is_after: is_after(n, statement),
+        when: if takes_some { When::Sampled } else { when(n, statement) },
+        with: with(source, n, statement),
     })
+}
+
+/// What else an expression reads that statements beside this one fill: `torch.cat(preds) == torch.cat(targets)`.
+fn with<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<(String, String)> {
+    let is_whole = |p: &Node<'t>| p.kind().ends_with("_statement") || p.kind() == "block";
+    let read = outward(n).take_while(|p| !is_whole(p)).last()?;
+    let read = below(outward(n).find(|p| p.kind() == "return_statement").unwrap_or(read), &|_| true);
+    let block = statement.parent()?;
+    let fills = source.all("call").iter().filter(|c| {
+        let method = ways::method(source, **c);
+        let own = c.parent().filter(|s| s.parent().is_some_and(|b| b.id() == block.id()));
+        matches!(method, "append" | "extend") && own.is_some_and(|s| s.id() != statement.id())
+    });
+    let mut fills = fills.filter_map(|c| {
+        let container = part(part(*c, "function")?, "object")?;
+        let values = children(part(*c, "arguments")?);
+        let is_read = read.iter().any(|r| r.kind() == container.kind() && is_it(source, *r, container));
+        let is_other = source.text(container) != source.text(n) && is_read;
+        let is_tensor = matches!(values.as_slice(), [one] if values::may_hold(source, *one));
+        (is_other && is_tensor).then(|| [container, values[0]].map(|n| source.text(n).to_owned()).into())
+    });
+    fills.next().filter(|(container, value)| container.len() + value.len() <= LONGEST)
 }
 
 /// What a call that is given all of it needs; `None` where it only counts or shows it.
@@ -217,30 +258,42 @@ fn place(n: Node<'_>) -> Option<Node<'_>> {
     outward(n).find(|p| FUNCTIONS.contains(&p.kind()) || p.kind() == "module")
 }
 
-/// Whether it comes after the statement, in the same function, and in none of the loops that the statement is in.
-fn is_after(n: Node<'_>, statement: Node<'_>) -> bool {
+/// What is read of an entry, after the loop: the newest ones are there in any case.
+fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Node<'t>) -> Option<As> {
+    let key = part(entry, "subscript")?;
+    let is_newest = matches!(key.kind(), "unary_operator" | "slice") && source.text(key).starts_with('-');
+    let is_target =
+        |p: Node<'t>| p.kind() == "delete_statement" || part(p, "left").is_some_and(|l| l.id() == entry.id());
+    let is_filled = entry.parent().is_none_or(|p| is_target(p) || METHODS.has(source.field(p, "attribute")));
+    (!is_newest && !is_filled && when(entry, statement) == When::After).then(|| taken(source, entry))
+}
+
+/// When something comes that a statement fills: after it in the same function, and in none of the loops that the statement is in, or in the
+/// script, which goes on after all that its functions do.
+fn when(n: Node<'_>, statement: Node<'_>) -> When {
     let is_loop = |p: &Node<'_>| matches!(p.kind(), "for_statement" | "while_statement");
     let is_inside = |of: Node<'_>| of.start_byte() <= n.start_byte() && n.end_byte() <= of.end_byte();
-    // What a function puts there it does again and again; the script goes on after all of that.
-    let Some(here) = place(n) else { return false };
-    let Some(there) = place(statement) else { return false };
+    let (Some(here), Some(there)) = (place(n), place(statement)) else { return When::Meanwhile };
+    let is_later = n.start_byte() > statement.end_byte();
     let mut loops = outward(statement).take_while(|p| p.id() != there.id()).filter(is_loop).peekable();
-    let has_loop = loops.peek().is_some();
-    let is_same = here.id() == there.id() && has_loop && n.start_byte() > statement.end_byte();
-    let is_of_script =
-        here.kind() == "module" && there.kind() != "module" && !outward(n).any(|p| is_loop(&p));
-    is_same && !loops.any(is_inside) || is_of_script && n.start_byte() > statement.end_byte()
+    if here.id() == there.id() {
+        let is_after = loops.peek().is_some() && is_later && !loops.any(is_inside);
+        return if is_after { When::After } else { When::Meanwhile };
+    }
+    let is_of_script = here.kind() == "module" && is_later && !outward(n).any(|p| is_loop(&p));
+    if is_of_script { When::After } else { When::Elsewhere }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::keeper::Keeper;
     use super::super::tests::{GRAPH, attribute, global, is};
 
     /// What is said where this is stored in a list in a loop, before these lines.
     fn stored(value: &str, after: &str, is_graph: bool) -> String {
         let statement = format!("kept.append({value})");
         let source = format!("kept = []\nfor x in data:\n    {statement}\n{after}\n");
-        let keeper = global("kept", "list");
+        let keeper = Keeper { direct: true, ..global("kept", "list") };
         is(&source, &if is_graph { GRAPH(keeper) } else { keeper }, 3, &statement)
     }
 
@@ -254,8 +307,10 @@ mod tests {
             ("best = min(kept, key=score)", "line 4, min(kept, key=score)"),
             ("report(kept)", "line 4, report(kept)"),
         ] {
-            assert_eq!(stored("net(x)", after, false), format!("{host}{place}, reads all of it"), "{after}");
+            assert_eq!(stored("net(x)", after, false), format!("{host}{place}, needs it"), "{after}");
         }
+        let first = stored("net(x)", "print(kept[0].mean())", false);
+        assert!(first.ends_with("line 4, kept[0], needs it"), "{first}");
         for after in ["print(len(kept))", "last = kept[-1]", "kept.append(1)", "print(kept)"] {
             assert!(stored("net(x)", after, false).contains("kept.clear() at"), "{after}");
         }
@@ -289,7 +344,7 @@ mod tests {
             assert_eq!(stored("loss", after, true), "keep it without its graph, loss.detach()", "{after}");
         }
         let number = stored("net(x).mean()", "print(max(kept))", false);
-        assert_eq!(number, "keep the number, net(x).mean().item(): line 4, max(kept), reads all of them");
+        assert_eq!(number, "keep the number, net(x).mean().item(): line 4, max(kept), needs them");
     }
 
     #[test]
@@ -317,9 +372,29 @@ mod tests {
 
     #[test]
     fn who_reads_it_in_another_function_comes_first() {
-        let class = "class Meter:\n    def add(self, x):\n        self.rows.append(x)\n    def mean(self):\n        return torch.cat(self.rows).mean()\n";
-        let said = is(class, &attribute("Meter", "rows", "list"), 3, "self.rows.append(x)");
-        let place = "call self.rows.clear() once line 5, torch.cat(self.rows), has used it, or ";
-        assert!(said.starts_with(place), "{said}");
+        let said = |reads: &str, direct| {
+            let class = "class Meter:\n    def add(self, x):\n        self.rows.append(x)\n    def get(self):\n        return ";
+            let keeper = Keeper { direct, ..attribute("Meter", "rows", "list") };
+            is(&format!("{class}{reads}\n"), &keeper, 3, "self.rows.append(x)")
+        };
+        let clear = "call self.rows.clear() once line 5, torch.cat(self.rows), has used it, or keep it in host memory, x.cpu()";
+        assert_eq!(said("torch.cat(self.rows).mean()", true), clear);
+        // What has tensors in it has no such method.
+        assert!(
+            said("torch.cat(self.rows).mean()", false).ends_with("keep its tensors in host memory, .cpu()")
+        );
+        let sample = said("random.sample(self.rows, 9)", true);
+        assert_eq!(sample, "limit its length: self.rows = collections.deque(maxlen=…)");
+    }
+
+    #[test]
+    fn what_is_read_with_it_is_treated_alike() {
+        let class =
+            "class Meter:\n    def add(self, p, t):\n        self.p.append(p)\n        self.t.append(t)\n";
+        let get = "    def get(self):\n        return (torch.cat(self.p) == torch.cat(self.t)).mean()\n";
+        let keeper = Keeper { direct: true, ..attribute("Meter", "p", "list") };
+        let said = is(&format!("{class}{get}"), &keeper, 3, "self.p.append(p)");
+        let both = "call self.p.clear() and self.t.clear() once line 6, torch.cat(self.p), has used it, or keep both in host memory, p.cpu() and t.cpu()";
+        assert_eq!(said, both);
     }
 }

@@ -1,13 +1,16 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::{Add, POOLS};
-use super::growing::{LONGEST, OF_DICTS, OF_LISTS, OF_LISTS_IN_DICTS, filled, of_container, of_modules};
+use super::growing::{
+    EPOCHS, LONGEST, OF_DICTS, OF_LISTS, OF_LISTS_IN_DICTS, filled, of_container, of_modules,
+};
 use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
+use super::later::{self, after, of_read, one};
 use super::library;
 use super::lists;
-use super::reads::{self, As, Read};
+use super::reads::{self, As, When};
 use super::removes;
 use super::scope::{Source, children, part};
 use super::stored::{exception, is_detached, is_number, is_view};
@@ -15,8 +18,7 @@ use super::values::called;
 use super::ways;
 use tree_sitter::Node;
 
-/// When to empty something, in a training whose source has epochs; and in a server, or where steps are all that is known.
-const EPOCHS: &str = "at the end of each epoch";
+/// The same where steps are all that is known, and in a server.
 const ALWAYS: &str = "at regular intervals";
 
 /// What helps at a statement; `None` where nothing that is known does.
@@ -83,7 +85,11 @@ fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> O
         ));
     }
     if keeper.type_name == "_lru_cache_wrapper" {
-        return Some("give the cache a maxsize, or do not cache tensors".into());
+        let is_limited = |text: &str| text.contains("maxsize=") && !text.contains("maxsize=None");
+        return Some(match is_limited(source.text(add.statement())) {
+            true => "its entries get larger: lower its maxsize, or do not cache tensors".into(),
+            false => "give the cache a maxsize, or do not cache tensors".into(),
+        });
     }
     let name = values.iter().find_map(|v| exception(source, *v))?;
     Some(format!(
@@ -143,34 +149,12 @@ fn of_graph<'t>(
             let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
             let many = match read {
                 _ if is_number || !add.grows || is_sum => String::new(),
-                Some(r) => format!(", and in host memory, .cpu(): {} reads all of them", r.place()),
+                Some(r) => format!(", and in host memory, .cpu(): {} needs them", r.place()),
                 None => ", and limit how many are kept".into(),
             };
             format!("keep it without its graph, {value}{many}")
         }
     })
-}
-
-/// For a container that is read, and may be emptied only then.
-fn after<'t>(source: &Source<'t>, add: &Add<'t>, read: &Read) -> String {
-    let name = removes::container(source, add).map_or("it", |c| source.text(c));
-    format!("empty {name} after {} which needs what it has: {name}.clear()", read.place())
-}
-
-/// For a container all of which is read: what stands in it must not be lost before. It is kept where it takes no memory of the GPU.
-fn of_read<'t>(source: &Source<'t>, add: &Add<'t>, read: &Read) -> String {
-    let (value, place) = (one(source, &add.values), read.place());
-    if read.takes == As::Graphs {
-        return after(source, add, read);
-    }
-    if read.takes == As::Numbers && is_number(source, &add.values) {
-        let number = value.map_or_else(|| "its .item()".to_owned(), |v| format!("{v}.item()"));
-        return format!("keep the number, {number}: {place} reads all of them");
-    }
-    let host = value.map_or_else(|| ".cpu()".to_owned(), |v| format!("{v}.cpu()"));
-    format!(
-        "keep it in host memory, {host}, and move back only what is used on the GPU: {place} reads all of it"
-    )
 }
 
 /// For a value that has others behind it.
@@ -203,10 +187,12 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     let removes_some = || removes::container(source, add).and_then(|c| removes::statement(source, c));
     let read = reads::of(source, add).filter(|_| is_plain(type_name) && removes_some().is_none());
     match read {
-        Some(read) if read.is_after || read.takes == As::Graphs => Some(of_read(source, add, &read)),
+        Some(read) if read.when == When::After || read.takes == As::Graphs => {
+            Some(of_read(source, add, keeper, &read))
+        }
         Some(read) => {
-            let once = format!("once {} has used it", read.place());
-            of_container_alone(source, add, keeper, filled).map(|text| text.replace(EPOCHS, &once))
+            let text = of_container_alone(source, add, keeper, filled)?;
+            Some(later::once(source, add, keeper, &read, text))
         }
         None => of_container_alone(source, add, keeper, filled),
     }
@@ -254,14 +240,6 @@ fn of_container_alone<'t>(
 /// Types of containers that are read as a whole.
 fn is_plain(type_name: &str) -> bool {
     ["list", "dict", "defaultdict", "OrderedDict", "tuple", "set", "deque"].contains(&type_name)
-}
-
-/// The one value that is kept, where its text is short and takes a method: `loss`, `net(x).mean()`.
-fn one<'t>(source: &Source<'t>, values: &[Node<'t>]) -> Option<&'t str> {
-    let [only] = values else { return None };
-    let is_plain = matches!(only.kind(), "identifier" | "attribute" | "call" | "subscript");
-    let text = source.text(*only);
-    (is_plain && text.len() <= LONGEST && !text.contains('\n')).then_some(text)
 }
 
 /// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.

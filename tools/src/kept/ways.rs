@@ -233,11 +233,11 @@ pub(super) fn imported(source: &Source<'_>, keeper: &Keeper) -> Name {
     let module = keeper.module.as_deref().and_then(last);
     let froms = source.all("import_from_statement").iter();
     let froms = froms.filter(|n| last(source.field(**n, "module_name").trim_start_matches('.')) == module);
-    let names = froms.flat_map(|n| children(*n).into_iter().skip(1)).filter_map(|n| match n.kind() {
+    let mut names = froms.flat_map(|n| children(*n).into_iter().skip(1)).filter_map(|n| match n.kind() {
         "aliased_import" if source.field(n, "name") == keeper.variable => Some(source.field(n, "alias")),
         _ => (source.text(n) == keeper.variable).then_some(source.text(n)),
     });
-    match names.last() {
+    match names.next_back() {
         Some(name) => Name::Of(source.root.id(), name.to_owned()),
         None => Name::Of(usize::MAX, keeper.variable.clone()),
     }
