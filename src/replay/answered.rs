@@ -21,16 +21,29 @@ impl Replay {
             let is_it = |b: &&Value| ["number", "at_ns"].iter().all(|key| b.get(key) == answer.get(key));
             let known = before.as_array().into_iter().flatten().find(is_it);
             for (i, f) in findings(answer).enumerate() {
-                match known.and_then(|known| known["findings"][i].get("freed")) {
-                    Some(freed) => f["freed"] = freed.clone(),
-                    // What was answered before anything of it is told is of a part that this recording has no more.
-                    None if self.events == 0 => f["freed"] = Value::Null,
-                    None => {}
+                if let Some(freed) = known.and_then(|known| known["findings"][i].get("freed")) {
+                    f["freed"] = freed.clone();
                 }
             }
             let is_open = findings(answer).any(|f| f.get("freed").is_none());
             let at = answer["at_ns"].as_u64().filter(|_| is_open).map(Nanos);
             self.answer_due = self.answer_due.into_iter().chain(at).min();
+        }
+        self.meta["holders"] = answers;
+    }
+
+    /// The replay begins anew at this moment: nobody knows what had been freed when an answer of before came.
+    pub(super) fn forget_answers(&mut self, until: Nanos) {
+        let Some(mut answers) = self.meta.get_mut("holders").map(Value::take) else { return };
+        for answer in answers.as_array_mut().into_iter().flatten() {
+            let at = Nanos(answer["at_ns"].as_u64().unwrap_or(0));
+            for f in findings(answer).filter(|f| f.get("freed").is_none()) {
+                if at <= until {
+                    f["freed"] = Value::Null;
+                } else {
+                    self.answer_due = self.answer_due.into_iter().chain([at]).min();
+                }
+            }
         }
         self.meta["holders"] = answers;
     }
@@ -52,7 +65,10 @@ impl Replay {
             let at = Nanos(answer["at_ns"].as_u64().unwrap_or(0));
             for f in findings(answer).filter(|f| f.get("freed").is_none()) {
                 if at < now {
-                    f["freed"] = self.freed_of(&f["about"]).into();
+                    // What was answered before the first event is of a part that this recording has no more. A fact may come long before the events
+                    // of its time, which are written a page at a time.
+                    let freed = self.freed_of(&f["about"]).filter(|_| self.events > 0);
+                    f["freed"] = freed.into();
                 } else {
                     self.answer_due = self.answer_due.into_iter().chain([at]).min();
                 }
@@ -155,6 +171,16 @@ mod tests {
         tell(&mut r, &[late]);
         r.apply(&Item::End(Nanos(100)), &Names::default());
         assert_eq!(freed(&r), [json!(0.625)]);
+    }
+
+    #[test]
+    fn an_answer_that_is_read_before_all_events_is_of_its_own_time() {
+        let mut r = Replay::new();
+        tell(&mut r, &[answer(1, 80)]);
+        (1..=4).for_each(|i| say(&mut r, i * 10, Body::Alloc(block(i * 512))));
+        (1..=3).for_each(|i| say(&mut r, 50 + i, Body::FreeCompleted(block(i * 512))));
+        say(&mut r, 90, Body::FreeCompleted(block(2048)));
+        assert_eq!(freed(&r), [json!(0.75)]);
     }
 
     #[test]

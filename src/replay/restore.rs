@@ -41,6 +41,7 @@ impl Replay {
         (self.steps, self.microbatches) = (c.steps, c.microbatches);
         self.now = Now { step: c.steps.saturating_add(1), microbatch: c.microbatches.saturating_add(1) };
         (self.events, self.lost, self.time, self.last_mark_time) = (c.events, c.lost, c.time, c.time);
+        self.forget_answers(c.time);
         for (device, handle) in &c.streams {
             let id = self.streams.id(*device, *handle, c.time);
             if let Some(s) = self.streams.get_mut(id) {
