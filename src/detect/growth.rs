@@ -113,6 +113,14 @@ impl Line {
         if of_optimizer && is_state && self.kept.named.is_none() {
             return;
         }
+        // Growth that was told is no thread's own.
+        if self.kept.named.is_none()
+            && self.queue.named.is_none()
+            && !self.remade
+            && c.workers.each_has_its_own()
+        {
+            return;
+        }
         // What reference cycles keep is freed when Python's collector comes by: until it has grown beyond what that freed at
         // once before, it waits for the next time.
         let waits = t.is_cycle_garbage() && t.at_mark.bytes / 2 <= t.collected_at_once.bytes;

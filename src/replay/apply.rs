@@ -99,7 +99,8 @@ impl Replay {
             block.rounded = Bytes(round_up(b.size.0));
         }
         let rounded = block.rounded.0;
-        self.cohorts.born(cohort, Size { rounded, requested: b.size.0 }, b.phase.optimizer);
+        let size = Size { rounded, requested: b.size.0 };
+        self.cohorts.born(cohort, size, (e.thread, self.now), b.phase.optimizer);
         if let Some(s) = self.streams.get_mut(stream) {
             s.allocs += 1;
             let pool = &mut s.pools[usize::from(private_pool)];

@@ -1,8 +1,8 @@
 //! Memory that CUDA handed out beside the blocks and segments of PyTorch's allocator: pinned memory of the host, managed memory,
 //! and what other libraries took for themselves.
 
-use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now, Size};
-use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId, is_of_python};
+use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now, Origin, Size};
+use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId, ThreadId, is_of_python};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -217,14 +217,14 @@ impl Calls {
                 return;
             }
         };
-        let (mut held, step) = (Held { size, whose, device, line: None }, self.now().step);
+        let (mut held, now) = (Held { size, whose, device, line: None }, self.now());
         held.line = site.map(|site| {
             // Pinned memory is of no device.
             let device = if matches!(whose, Whose::Library(_)) { device } else { DeviceId::default() };
             let lines = self.lines_of(&held);
             let line = lines.id(CohortKey { device, site, ..CohortKey::default() }, false);
-            lines.born(line, Size::exact(size), false);
-            (line, step)
+            lines.born(line, Size::exact(size), (ThreadId::default(), now), false);
+            (line, now.step)
         });
         if let Some(h) = self.live.insert(addr, held) {
             self.goes(h, None); // its end was lost
@@ -240,7 +240,7 @@ impl Calls {
     fn goes(&mut self, h: Held, freed: Option<bool>) {
         self.moves(h.whose, h.size, false);
         if let Some((line, step)) = h.line {
-            let (born, now) = (Now { step, microbatch: 0 }, self.now());
+            let (born, now) = (Origin { step, ..Origin::default() }, self.now());
             self.lines_of(&h).gone(line, Size::exact(h.size), born, now, freed);
         }
     }

@@ -3,7 +3,8 @@
 use super::births::Births;
 use super::remade::Remade;
 use super::series::{Point, Series};
-use crate::event::{DeviceId, SiteId, StreamId};
+use super::workers::Workers;
+use crate::event::{DeviceId, SiteId, StreamId, ThreadId};
 use rustc_hash::FxHashMap;
 
 /// Index of a cohort in [`super::Replay::cohorts`].
@@ -48,6 +49,8 @@ pub struct Cohort {
     pub live: Point,
     /// Bytes that were requested of what is live.
     requested: u64,
+    /// The threads that allocate them.
+    pub workers: Workers,
     /// Old blocks by step.
     pub steps: Track,
     /// Old blocks by microbatch.
@@ -210,6 +213,14 @@ pub(super) struct Now {
     pub(super) microbatch: u32,
 }
 
+/// When, and by which thread, a block was allocated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Origin {
+    pub(super) step: u32,
+    pub(super) microbatch: u32,
+    pub(super) thread: ThreadId,
+}
+
 /// All cohorts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cohorts {
@@ -263,9 +274,10 @@ impl Cohorts {
     }
 
     #[inline]
-    pub(super) fn born(&mut self, id: CohortId, size: Size, in_optimizer: bool) {
+    pub(super) fn born(&mut self, id: CohortId, size: Size, by: (ThreadId, Now), in_optimizer: bool) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.allocs += 1;
+        c.workers.born(by.0, by.1.step);
         c.in_optimizer += u64::from(in_optimizer);
         let p = Point::block(size.rounded);
         c.live.add(p);
@@ -280,8 +292,9 @@ impl Cohorts {
 
     /// A live block leaves its cohort; `freed`: by its owner (else it became unverified), and whether in Python's collector.
     #[inline]
-    pub(super) fn gone(&mut self, id: CohortId, size: Size, born: Now, now: Now, freed: Option<bool>) {
+    pub(super) fn gone(&mut self, id: CohortId, size: Size, born: Origin, now: Now, freed: Option<bool>) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
+        c.workers.gone(born.thread);
         c.frees += u64::from(freed.is_some());
         let p = Point::block(size.rounded);
         c.live.sub(p);
@@ -291,7 +304,7 @@ impl Cohorts {
     }
 
     /// A block's rounded size became known late.
-    pub(super) fn resized(&mut self, id: CohortId, old: u64, new: u64, born: Now, now: Now) {
+    pub(super) fn resized(&mut self, id: CohortId, old: u64, new: u64, born: Origin, now: Now) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         let fix = |p: &mut Point| p.bytes = p.bytes.saturating_sub(old).saturating_add(new);
         fix(&mut c.live);
@@ -366,8 +379,8 @@ impl Cohorts {
     }
 
     /// A live block out of a checkpoint.
-    pub(super) fn restore(&mut self, id: CohortId, size: Size, born: Now, now: Now, in_optimizer: bool) {
-        self.born(id, size, in_optimizer);
+    pub(super) fn restore(&mut self, id: CohortId, size: Size, born: Origin, now: Now, in_optimizer: bool) {
+        self.born(id, size, (born.thread, now), in_optimizer);
         let rounded = size.rounded;
         if let Some(c) = self.list.get_mut(id.0 as usize) {
             c.births.push((born.step, rounded));

@@ -1,6 +1,6 @@
 //! A block that is in use, and one that was freed a moment ago.
 
-use super::cohort::{CohortId, GRACE, Now, Size};
+use super::cohort::{CohortId, GRACE, Origin, Size};
 use crate::event::{Block, Nanos, SiteId, StreamId, ThreadId};
 
 /// A block that is live or pending.
@@ -43,8 +43,8 @@ impl Held {
     pub(super) fn size(&self) -> Size {
         Size { rounded: self.block.rounded.0, requested: self.block.size.0 }
     }
-    pub(super) fn birth(&self) -> Now {
-        Now { step: self.step, microbatch: self.microbatch }
+    pub(super) fn birth(&self) -> Origin {
+        Origin { step: self.step, microbatch: self.microbatch, thread: self.thread }
     }
 }
 
@@ -53,6 +53,6 @@ impl Held {
 pub(super) struct Freed {
     pub(super) cohort: CohortId,
     pub(super) size: Size,
-    pub(super) birth: Now,
+    pub(super) birth: Origin,
     pub(super) collected: bool,
 }

@@ -35,6 +35,7 @@ mod state;
 mod stream;
 mod table;
 mod teardown;
+mod workers;
 
 pub use births::{Birth, Births};
 pub use calls::{Amount, Calls};
