@@ -17,7 +17,7 @@ use std::hash::Hash;
 
 /// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it: replay buffers
 /// have up to a million entries.
-pub const LONG_GROWTH: u32 = 1_000_000;
+const LONG_GROWTH: u32 = 1_000_000;
 /// Laplace's statistic of births at a constant rate.
 const STEADY: f64 = 3.0;
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are

@@ -50,7 +50,7 @@ impl Cause {
                 "call synchronize() every few steps on the stream that the freed memory waits for, or use wait_stream() instead of record_stream()"
             }
             Cause::Request => {
-                "check the tensor sizes at that line: a shape, an index or a dtype may be wrong"
+                "check the sizes of the tensors at the line that requested it: a shape, an index or a dtype may be wrong"
             }
             Cause::Batch => {
                 "limit the size of a batch (for text, limit tokens instead of rows), or sort samples by length into buckets"

@@ -44,7 +44,7 @@ mod verdict;
 
 pub use after_steps::after_training;
 pub use amounts::{numbered, plural, size, size_f, thousands};
-pub use case::{LONG_GROWTH, UNCOLLECTED};
+pub use case::UNCOLLECTED;
 pub use cause::Cause;
 pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;

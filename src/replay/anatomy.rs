@@ -70,8 +70,8 @@ pub struct Anatomy {
     pub temporaries: Bytes,
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
-    /// The most that would have been allocated up to the moment without what a finding counts, however young; `None` where none
-    /// counts anything. What a step allocated of it counts as there at the step's peak.
+    /// The most that would have been allocated up to the moment without what a finding counts of earlier steps; `None` where none counts
+    /// anything. What a step allocates of it the step may need.
     pub peak_without: Option<Bytes>,
     /// Blocks of none of these classes (libraries' workspaces), what the allocator rounded the others up by,
     /// unverified blocks.
@@ -290,12 +290,12 @@ impl Pass {
             return None;
         }
         by_step.sort_unstable();
-        let all = total(by_step.iter().map(|b| b.1));
+        let all = total(by_step.iter().filter(|b| b.0 < a.step).map(|b| b.1));
         let rows = &self.replay.device(self.moment.device)?.rows;
         let (mut blocks, mut kept, mut most) =
             (by_step.iter().peekable(), 0u64, a.allocated.0.saturating_sub(all));
         for row in rows.iter().filter(|r| r.step < a.step) {
-            while let Some(block) = blocks.next_if(|b| b.0 <= row.step) {
+            while let Some(block) = blocks.next_if(|b| b.0 < row.step) {
                 kept = kept.saturating_add(block.1);
             }
             most = most.max(row.peak.0.saturating_sub(kept));

@@ -32,7 +32,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     }
     (sites.bytes() >= worth(d)).then(|| Note {
         explain: format!(
-            "{} ({}) were still allocated when the recording ended; too few steps were recorded to say whether any of them leaks",
+            "{} ({}) were allocated when the job began to end; too few steps were recorded to say whether any of them leaks",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
         ),

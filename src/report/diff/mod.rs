@@ -146,7 +146,7 @@ impl<'a> Diff<'a> {
         [("BASE", self.base), ("NEW", self.new)].map(|(name, side)| {
             let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| size(total(side.replay.devices().map(f)));
             [
-                format!("{name}  {}", side.name),
+                format!("{name:<4}  {}", side.name),
                 sum(&|d| d.allocated.0),
                 sum(&|d| d.peak_allocated.bytes.0),
                 sum(&|d| d.reserved.0),
@@ -184,7 +184,7 @@ impl<'a> Diff<'a> {
             return Ok(());
         }
         let mut table = Table::new([Align::Right, Align::Right, Align::Right, Align::Right, Align::Left]);
-        table.row(["more", "BASE", "NEW", "blocks", "allocated at"]);
+        table.row(["change", "BASE", "NEW", "blocks", "allocated at"]);
         self.cells().for_each(|row| table.row(row));
         style.print(out, &table.lines(2))?;
         match self.rows.len().saturating_sub(ROWS) {

@@ -127,7 +127,7 @@ fn largest_piece(o: &OomEvent, scene: &Scene) -> String {
                 size(o.requested.0 - scene.largest.0)
             )
         }
-        largest => format!("; the largest free piece that it could have used had {largest}"),
+        largest => format!("; the largest free piece that it could have used was {largest}"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::units::{plural, size, thousands};
 use super::ended::HowEnded;
 use super::phrase::{clause, forecast};
 use super::place::{at_place, in_phase, kept_by, site};
-use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault, post_mortem};
+use crate::detect::{Finding, Outcome, SelfFault, post_mortem};
 use crate::event::HostKiller;
 use crate::replay::Failed;
 use crate::replay::anatomy::At;
@@ -42,17 +42,12 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         // Nobody will be asked any more.
         _ => p.ended == Ended::Running,
     };
-    let longer = format!("if a single autograd graph grows with every {grain}");
-    let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
-    // The GPU is full before that many steps.
-    let is_late = f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
-    let until = match (is_late, graph) {
-        (true, true) => Some(longer),
-        (true, false) => None,
-        (false, true) => Some(format!("{steady}, or {longer}")),
-        (false, false) => Some(steady),
+    let until = match graph {
+        true => format!(
+            ". strandline calls it LEAK where the autograd graph of one variable reaches further back with every {grain}, as with total += loss"
+        ),
+        false => String::new(),
     };
-    let until = until.map(|until| format!(". strandline calls it LEAK {until}")).unwrap_or_default();
     Some(format!(
         "this is not called a leak yet, because {why}. If some code empties or limits what holds this memory, the growth will stop by itself; otherwise this is a leak that you should fix now{until}"
     ))

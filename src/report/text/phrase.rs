@@ -40,8 +40,11 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let current = current.unwrap_or_else(|| " at this rate".to_owned());
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
-        false if f.with_others => {
+        false if f.with_others && p.findings.iter().any(|g| is_other(&g)) => {
             ("full after", format!("further {grain}"), " at the combined rate of all growth")
+        }
+        false if f.with_others => {
+            ("full after", format!("further {grain}"), " at the rate at which reserved memory grows")
         }
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")
