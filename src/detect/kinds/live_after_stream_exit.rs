@@ -49,16 +49,16 @@ fn explain(g: &Grown<'_>) -> String {
     let left = match stream {
         Some(s) if s.destroyed.is_some() => "the stream was destroyed".to_string(),
         Some(s) if s.left > 0 => {
-            format!("the job left their stream for another one {}", plural(s.left, "time"))
+            format!("the job left their stream {}", plural(s.left, "time"))
         }
         _ => "no switch of streams was recorded".to_string(),
     };
     let idle = match stream.map(|s| s.quiet_old) {
         Some(Quiet::Proven) => "all GPU work that used them has finished",
-        _ => "it is not known whether the stream has finished, because the CPU was not seen to wait for it",
+        _ => "whether its work on the GPU has finished is not known, as the CPU was not seen to wait for it",
     };
     format!(
-        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}",
+        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once it is freed, only that stream can use this memory again",
         thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
