@@ -132,15 +132,21 @@ impl Classifier {
             PhaseKind::Backward => Class::Gradients,
             _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => Class::Activations,
             _ if self.failed_step == Some(held.step) && !self.built_before_training(held) => {
-                Class::Activations
+                self.of_forward(held)
             }
             _ if same => Class::Temporaries,
-            _ if death.is_some() && soon => Class::Activations,
+            _ if death.is_some() && soon => self.of_forward(held),
             _ if self.built_before_training(held) => Class::Weights,
             // The job ended, or failed, before this step's backward could free it.
-            _ if ended.is_none() && held.step > self.last_step => Class::Activations,
+            _ if ended.is_none() && held.step > self.last_step => self.of_forward(held),
             _ => Class::Other,
         }
+    }
+
+    /// The class of what is no weight and does not live on: no backward needs it where no gradients are recorded, nor in a job that does not train.
+    fn of_forward(&self, held: &Held) -> Class {
+        let trains = self.first_backward.is_some() || self.trained_before || self.last_step < 2;
+        if held.block.phase.no_grad || !trains { Class::Temporaries } else { Class::Activations }
     }
 
     /// The class of each block out of all that live at a moment, where `blocks` says what it would be by itself. What no step frees
