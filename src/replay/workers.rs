@@ -64,8 +64,10 @@ impl Worker {
 /// The threads that allocate in a cohort, in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
-    all: Vec<Worker>,
-    /// The one that was asked for last.
+    /// The only one of most cohorts; without steps: nobody was there yet.
+    first: Worker,
+    more: Vec<Worker>,
+    /// The one of them that was asked for last.
     at: usize,
     /// There are more than are told apart.
     is_crowd: bool,
@@ -75,11 +77,14 @@ impl Workers {
     #[inline]
     pub(super) fn born(&mut self, thread: ThreadId, step: u32) {
         if let Some(worker) = self.find(thread) {
-            worker.allocates(step);
-        } else if self.all.len() < MOST {
-            let mut worker = Worker::new(thread, step);
-            worker.allocates(step);
-            self.all.push(worker);
+            return worker.allocates(step);
+        }
+        let mut worker = Worker::new(thread, step);
+        worker.allocates(step);
+        if self.first.steps == 0 {
+            self.first = worker;
+        } else if self.more.len() < MOST {
+            self.more.push(worker);
         } else {
             self.is_crowd = true;
         }
@@ -95,17 +100,23 @@ impl Workers {
 
     #[inline]
     fn find(&mut self, thread: ThreadId) -> Option<&mut Worker> {
-        if self.all.get(self.at).is_none_or(|worker| worker.thread != thread) {
-            self.at = self.all.iter().rposition(|worker| worker.thread == thread)?;
+        if self.first.thread == thread {
+            return Some(&mut self.first).filter(|worker| worker.steps > 0);
         }
-        self.all.get_mut(self.at)
+        if self.more.get(self.at).is_none_or(|worker| worker.thread != thread) {
+            self.at = self.more.iter().rposition(|worker| worker.thread == thread)?;
+        }
+        self.more.get_mut(self.at)
     }
 
     /// Whether what is kept is what each of several threads makes once, such as the workspaces of cuBLAS: those that came again and again left no
     /// more than at first, and most were still at work when the next one came. There is then no more of it than there are threads. A thread for
     /// each task, which leaves something and ends, is no such worker.
     pub fn each_has_its_own(&self) -> bool {
-        let ours: Vec<&Worker> = self.all.iter().filter(|w| w.live > 0).collect();
+        if self.more.is_empty() {
+            return false;
+        }
+        let ours: Vec<&Worker> = [&self.first].into_iter().chain(&self.more).filter(|w| w.live > 0).collect();
         let came_again = ours.iter().filter(|w| w.came_again()).count();
         let stayed = ours.windows(2).filter(|w| w[0].last > w[1].first).count();
         let most = ours.iter().filter(|w| w.came_again()).map(|w| w.left).max().unwrap_or(0);
