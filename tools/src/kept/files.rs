@@ -87,7 +87,7 @@ fn search(
     let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
     let others = holders.iter().skip(1).filter(is_good).filter_map(|h| Some((of(h)?.0, h.share)));
     let mut others = beside.into_iter().chain(others);
-    let other = others.find(|(k, _)| (&k.file, k.line) != (&one.file, one.line));
+    let other = others.find(|(k, _)| (&k.file, k.line, &k.source) != (&one.file, one.line, &one.source));
     Some((one, other))
 }
 
