@@ -217,7 +217,7 @@ impl<'s, 't> Search<'s, 't> {
         let Some(class) = &self.keeper.class else {
             // An attribute of a function.
             let name = self.keeper.function.as_deref().and_then(|f| f.rsplit('.').next());
-            return name == Some(object);
+            return name == Some(object) || name.is_some_and(|name| ways::is_wrapped(source, owner, name));
         };
         // In no class it is a function that a class is given later.
         if matches!(object, "self" | "cls" | "type(self)" | "self.__class__")

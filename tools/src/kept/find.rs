@@ -78,6 +78,10 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     if all.iter().any(|a| a.grows) {
         all.retain(|a| a.grows);
     }
+    // A method that a class is given in its place is the one that is called.
+    if all.iter().any(|a| !is_replaced(&source, a)) {
+        all.retain(|a| !is_replaced(&source, a));
+    }
     // What has no graph is kept by none.
     let has_graph = |a: &Add<'_>| {
         !keeper.graph || a.values.is_empty() || !a.values.iter().all(|v| has_no_graph(&source, *v))
@@ -105,6 +109,19 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
 
 /// From here on the stacks lead to what a statement puts there itself, and not to what that was computed of.
 pub(super) const PROVED: u32 = 2;
+
+/// Whether a statement stands in a method that its class does not have any more: `Bag.add = other`, where nothing else asks for `Bag.add`.
+fn is_replaced<'t>(source: &Source<'t>, add: &Add<'t>) -> bool {
+    let method = outward(add.node).find(|n| n.kind() == "function_definition");
+    let Some((method, class)) = method.and_then(|m| Some((m, source.class_around(m)?))) else { return false };
+    let name = format!("{}.{}", source.field(class, "name"), source.field(method, "name"));
+    let uses: Vec<_> = source.all("attribute").iter().filter(|n| source.text(**n) == name).collect();
+    let is_given = |n: &&Node<'t>| {
+        n.parent()
+            .is_some_and(|p| p.kind() == "assignment" && part(p, "left").is_some_and(|l| l.id() == n.id()))
+    };
+    matches!(uses.as_slice(), [one] if is_given(one) && place(**one).is_some_and(|p| p.kind() == "module"))
+}
 
 const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
 
@@ -154,4 +171,27 @@ pub(super) fn in_one_line(statement: &str) -> String {
         return text;
     }
     text.chars().take(LONGEST - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{attribute, is};
+
+    #[test]
+    fn a_method_that_was_replaced_keeps_nothing() {
+        let class = "class Bag:\n    def add(self, t): self.rows.append(t)\ndef add(self, t):\n    self.rows.append(t.detach())\n";
+        let source = format!("{class}Bag.add = add\nbag.add(net(x))\n");
+        is(&source, &attribute("Bag", "rows", "list"), 4, "self.rows.append(t.detach())");
+    }
+
+    #[test]
+    fn what_a_decorator_gives_a_function_is_filled_there() {
+        let source = "def logged(f):\n    f.calls = []\n    def g(x):\n        f.calls.append(x)\n    return g\ntrain = logged(train)\n";
+        let keeper = Keeper { class: None, function: Some("train".into()), ..attribute("", "calls", "list") };
+        is(source, &keeper, 4, "f.calls.append(x)");
+        let source =
+            format!("{}@logged\ndef train(x): net(x)\n", source.replace("train = logged(train)\n", ""));
+        is(&source, &keeper, 4, "f.calls.append(x)");
+    }
 }

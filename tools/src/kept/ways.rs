@@ -243,6 +243,24 @@ pub(super) fn imported(source: &Source<'_>, keeper: &Keeper) -> Name {
     }
 }
 
+/// Whether a name is that by which a function around it, a decorator, knows the function of this name: `train = logged(train)`.
+pub(super) fn is_wrapped(source: &Source<'_>, n: Node<'_>, function: &str) -> bool {
+    let text = source.text(n);
+    let is_given_it =
+        |p: &Node<'_>| p.kind() == "function_definition" && source.parameters(*p).contains(&text);
+    let Some(wraps) = outward(n).find(is_given_it).map(|f| source.field(f, "name")) else { return false };
+    let is_given = |c: &Node<'_>| {
+        let given = part(*c, "arguments").map(children).unwrap_or_default();
+        called(source, *c) == wraps && given.first().is_some_and(|g| source.text(*g) == function)
+    };
+    let is_decorator = |d: &Node<'_>| {
+        let on = d.parent().and_then(|p| part(p, "definition"));
+        on.is_some_and(|f| source.field(f, "name") == function)
+            && children(*d).first().is_some_and(|c| source.text(*c) == wraps)
+    };
+    source.all("call").iter().any(is_given) || source.all("decorator").iter().any(is_decorator)
+}
+
 /// `self.name` in a class, as a name.
 pub(super) fn own(source: &Source<'_>, attribute: Node<'_>) -> Option<Name> {
     let is_own = attribute.kind() == "attribute" && source.field(attribute, "object") == "self";
