@@ -83,7 +83,7 @@ pub(super) fn filled(source: &Source<'_>, add: &Add<'_>) -> Option<&'static str>
         ("call", "add") => Some("set"),
         ("call", "put" | "put_nowait") => Some("Queue"),
         ("augmented_assignment", _) if is_list(part(add.node, "right")) => Some("list"),
-        ("assignment", _) if part(add.node, "left").is_some_and(|l| l.kind() == "subscript") => Some("dict"),
+        ("assignment", _) if ways::target(add.node).is_some_and(|l| l.kind() == "subscript") => Some("dict"),
         _ => None,
     }
 }

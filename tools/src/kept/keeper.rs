@@ -1,5 +1,7 @@
 //! What keeps something, as the probe has named it.
 
+use super::reads::Read;
+
 /// What is known of a keeper, from the probe's answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keeper {
@@ -31,6 +33,12 @@ pub(crate) struct Keeper {
     pub(crate) placed: bool,
     /// It is a variable of another file's module.
     pub(crate) is_outside: bool,
+    /// The same by other names: `log = kept` in a class.
+    pub(super) also: Vec<Keeper>,
+    /// Where another file reads all of it.
+    pub(super) read: Option<Read>,
+    /// Another file knows it by name: there it stays what it was made, whatever the name is given here.
+    pub(super) is_shared: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }

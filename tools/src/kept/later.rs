@@ -1,6 +1,6 @@
 //! What helps where a source reads later what it keeps: nothing that takes it away before.
 
-use super::adds::Add;
+use super::adds::{self, Add};
 use super::growing::{EPOCHS, LONGEST};
 use super::keeper::Keeper;
 use super::reads::{As, Read, When};
@@ -17,14 +17,21 @@ pub(super) fn after<'t>(source: &Source<'t>, add: &Add<'t>, read: &Read) -> Stri
 
 /// To keep what a statement stores where it takes no memory of the GPU.
 fn in_host<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, read: &Read) -> String {
-    match (one(source, &add.values).filter(|_| keeper.direct), &read.with) {
-        (Some(one), Some((_, other))) => {
-            format!("keep both in host memory, {one}.cpu() and {other}.cpu()")
+    let one = one(source, &add.values).filter(|_| keeper.direct && !is_one_of_several(source, keeper));
+    match (one, read.with.as_slice()) {
+        (Some(one), [(_, other)]) => format!("keep both in host memory, {one}.cpu() and {other}.cpu()"),
+        (Some(tensor), []) => format!("keep it in host memory, {tensor}.cpu()"),
+        (None, []) => "keep its tensors in host memory, .cpu()".into(),
+        (_, others) => {
+            let others: Vec<&str> = others.iter().map(|(other, _)| other.as_str()).collect();
+            format!("keep its tensors and those of {} in host memory, .cpu()", others.join(" and "))
         }
-        (None, Some((other, _))) => format!("keep its tensors and those of {other} in host memory, .cpu()"),
-        (Some(tensor), None) => format!("keep it in host memory, {tensor}.cpu()"),
-        (None, None) => "keep its tensors in host memory, .cpu()".into(),
     }
+}
+
+/// Whether several statements fill a keeper: what is done at one alone would mix tensors of the GPU with those in host memory.
+pub(super) fn is_one_of_several(source: &Source<'_>, keeper: &Keeper) -> bool {
+    adds::all(source, keeper).iter().filter(|a| a.may_hold && a.grows).count() > 1
 }
 
 /// For a container all of which is read: what stands in it must not be lost before. It is kept where it takes no memory of the GPU.
@@ -52,15 +59,16 @@ pub(super) fn once<'t>(
     text: String,
 ) -> String {
     let once = format!("once {} has used it", read.place());
-    let clears = read.with.as_ref().map(|(other, _)| format!(".clear() and {other}.clear() {EPOCHS}"));
+    let also: String = read.with.iter().map(|(other, _)| format!(" and {other}.clear()")).collect();
     let text = match text.split_once(", or ").filter(|(clear, _)| clear.contains(EPOCHS)) {
         Some((_, limit)) if read.when == When::Sampled => limit.to_owned(),
-        Some((clear, _)) if read.when == When::Elsewhere => {
+        // It may need all that ever was there.
+        Some((clear, _)) => {
             format!("{clear}, or {}", in_host(source, add, keeper, read))
         }
         _ => text,
     };
-    let text = clears.map_or(text.clone(), |c| text.replace(&format!(".clear() {EPOCHS}"), &c));
+    let text = text.replace(&format!(".clear() {EPOCHS}"), &format!(".clear(){also} {EPOCHS}"));
     text.replace(EPOCHS, &once)
 }
 

@@ -53,11 +53,7 @@ pub(super) fn is_in_another(n: Node<'_>) -> bool {
 
 /// How a source uses the list of such a name. An attribute counts whatever it is an attribute of: a list that stays one is never wrong.
 pub(super) fn used(source: &Source<'_>, list: Node<'_>) -> Use {
-    let is_it = |n: Node<'_>| match (n.kind(), list.kind()) {
-        ("attribute", "attribute") => source.field(n, "attribute") == source.field(list, "attribute"),
-        ("identifier", "identifier") => source.text(n) == source.text(list),
-        _ => false,
-    };
+    let is_it = |n: Node<'_>| is_called(source, n, list);
     let is_given = |call: &Node<'_>, functions: &[&str]| {
         let first = part(*call, "arguments").and_then(|a| children(a).first().copied());
         functions.contains(&called(source, *call)) && first.is_some_and(is_it)
@@ -86,19 +82,39 @@ pub(super) fn used(source: &Source<'_>, list: Node<'_>) -> Use {
     if needs_list { Use::List } else { Use::Plain }
 }
 
-/// What helps with a list of this name that gets longer and longer.
-pub(super) fn advice(name: &str, used: Use) -> String {
+/// Whether a source reads the newest entries of a list, which it always has: `kept[-1]`.
+pub(super) fn has_newest(source: &Source<'_>, list: Node<'_>) -> bool {
+    let is_deleted = |s: &Node<'_>| s.parent().is_some_and(|p| p.kind() == "delete_statement");
+    let is_it = |s: &&Node<'_>| {
+        part(**s, "value").is_some_and(|v| is_called(source, v, list))
+            && part(**s, "subscript").is_some_and(|i| source.text(i).starts_with('-'))
+    };
+    source.all("subscript").iter().filter(is_it).any(|s| !is_deleted(s))
+}
+
+/// Whether two nodes are called alike.
+fn is_called(source: &Source<'_>, n: Node<'_>, list: Node<'_>) -> bool {
+    match (n.kind(), list.kind()) {
+        ("attribute", "attribute") => source.field(n, "attribute") == source.field(list, "attribute"),
+        ("identifier", "identifier") => source.text(n) == source.text(list),
+        _ => false,
+    }
+}
+
+/// What helps with a list of this name that gets longer and longer; `has_newest`: an entry is read that is there as long as it is not emptied.
+pub(super) fn advice(name: &str, used: Use, has_newest: bool) -> String {
     let limit = match used {
         Use::Plain => format!("limit its length: {name} = collections.deque(maxlen=…)"),
         Use::List => format!("keep only its newest n entries: del {name}[:-n]"),
         Use::Heap => format!("limit its length: heapq.heappop({name}) while it is too long"),
         Use::Ordered => format!("keep only n entries: del {name}[n:], or del {name}[:-n]"),
     };
-    format!("call {name}.clear() at the end of each epoch, or {limit}")
+    if has_newest { limit } else { format!("call {name}.clear() at the end of each epoch, or {limit}") }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::keeper::Keeper;
     use super::super::tests::{attribute, global, is};
 
     #[test]
@@ -107,19 +123,22 @@ mod tests {
             let source = format!("kept.append(net(x))\n{rest}\n");
             is(&source, &global("kept", "list"), 1, "kept.append(net(x))")
         };
-        for rest in [
-            "torch.cat(kept).mean()",
-            "torch.stack(kept, 1)",
-            "last = kept[-8:]",
-            "kept.sort()",
-            "all = kept + [y]",
-        ] {
+        for rest in ["torch.cat(kept).mean()", "torch.stack(kept, 1)"] {
+            let said = remedy(rest);
+            assert!(said.ends_with("or keep its tensors in host memory, .cpu()"), "{rest}: {said}");
+        }
+        for rest in ["last = kept[-8:]", "y = kept[-1]\nkept.sort()"] {
+            assert_eq!(remedy(rest), "keep only its newest n entries: del kept[:-n]", "{rest}");
+        }
+        for rest in ["kept.sort()", "all = kept + [y]", "first = kept[:8]"] {
             let said = remedy(rest);
             assert!(said.ends_with("or keep only its newest n entries: del kept[:-n]"), "{rest}: {said}");
         }
-        for rest in
-            ["print(len(kept), kept[-1])", "torch.cat(others)", "torch.stack([k for k in kept])", "row[2:]"]
-        {
+        assert_eq!(
+            remedy("print(len(kept), kept[-1])"),
+            "limit its length: kept = collections.deque(maxlen=…)"
+        );
+        for rest in ["print(len(kept))", "torch.cat(others)", "row[2:]"] {
             let said = remedy(rest);
             assert!(
                 said.ends_with("or limit its length: kept = collections.deque(maxlen=…)"),
@@ -129,11 +148,24 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_others_know_by_name_stays_that_one() {
+        let said = is(
+            "from bank import ROWS\nROWS.append(net(x))\n",
+            &global("ROWS", "list"),
+            2,
+            "ROWS.append(net(x))",
+        );
+        assert!(said.ends_with("del ROWS[:-n]"), "{said}");
+        let shared = Keeper { is_shared: true, ..global("ROWS", "list") };
+        let said = is("ROWS.append(net(x))\n", &shared, 1, "ROWS.append(net(x))");
+        assert!(said.ends_with("del ROWS[:-n]"), "{said}");
+    }
+
+    #[test]
     fn what_another_object_reads_is_the_same_attribute() {
         let class = "class Buffer:\n    def add(self, x):\n        self.rows.append(x)\n";
         let keeper = attribute("Buffer", "rows", "list");
-        let said =
-            is(&format!("{class}        last = torch.cat(buf.rows)\n"), &keeper, 3, "self.rows.append(x)");
+        let said = is(&format!("{class}        last = buf.rows[:9]\n"), &keeper, 3, "self.rows.append(x)");
         assert!(said.ends_with("del self.rows[:-n]"), "{said}");
     }
 

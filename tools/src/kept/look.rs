@@ -4,7 +4,9 @@ use super::find::{Found, PROVED, Proved, Statement, find, surest};
 use super::keeper::Keeper;
 use super::names::scopes;
 use super::package;
+use super::reads::Read;
 use super::scope::has_word;
+use super::shared::{self, Shared};
 use super::texts::Texts;
 use crate::holder::HALF;
 use serde_json::Value;
@@ -37,6 +39,9 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         trains: false,
         placed: false,
         is_outside: false,
+        also: Vec::new(),
+        read: None,
+        is_shared: false,
         allocated: Vec::new(),
     })
 }
@@ -76,7 +81,12 @@ impl Look<'_> {
         told: &Value,
         is_own: &dyn Fn(&str) -> bool,
     ) -> Option<Statements> {
-        for (scope, of) in scopes {
+        let scopes: Vec<_> = scopes.into_iter().collect();
+        let is_same =
+            |a: &Value, b: &Value| a["entries"].is_u64() && ["type", "entries"].iter().all(|k| a[k] == b[k]);
+        for (scope, of) in &scopes {
+            let others = scopes.iter().filter(|(s, o)| s != scope && is_same(o, of));
+            let also = others.filter_map(|(s, o)| keeper(s, o, told)).collect();
             let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
             let file = scope.get("file").and_then(Value::as_str);
             let file = file.or_else(|| self.script.filter(|_| is_main));
@@ -86,7 +96,7 @@ impl Look<'_> {
                 source: text,
                 remedy,
             };
-            match self.at(&keeper(scope, of, told)?, file, is_own) {
+            match self.at(&Keeper { also, ..keeper(scope, of, told)? }, file, is_own) {
                 Some((file, Found::One(statement, _))) => return Some((at(&file, statement), None)),
                 Some((file, Found::Each(all))) => {
                     let (one, other) = self.apart(&file, all)?;
@@ -153,7 +163,9 @@ impl Look<'_> {
             let (allocated, trains) = (lines.collect(), self.texts.trains);
             let is_outside = outside.iter().any(|f| f == file);
             let placed = found.is_some();
-            let keeper = Keeper { allocated, trains, placed, is_outside, ..keeper.clone() };
+            let shared = self.shared(keeper, file, own, is_own);
+            let (read, is_shared) = (shared.read, shared.is_named);
+            let keeper = Keeper { allocated, trains, placed, is_outside, read, is_shared, ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| match f {
@@ -183,6 +195,32 @@ impl Look<'_> {
         }
         let package = || self.by_package(keeper, file.filter(|_| own.is_none())?, is_own);
         found.or_else(package)
+    }
+
+    /// What others of the user's own files than this do with a keeper, which stands in `own`.
+    fn shared(
+        &self,
+        keeper: &Keeper,
+        file: &str,
+        own: Option<&str>,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Shared {
+        let text = self.texts.unchanged(own.unwrap_or(file)).unwrap_or_default();
+        let modules = shared::modules(&text, keeper);
+        let all = self.elsewhere.iter().map(|f| (*f).to_owned());
+        let beside = self.texts.beside(file).into_iter().filter(|f| is_own(f));
+        let all: BTreeSet<String> =
+            all.chain(self.script.map(str::to_owned)).chain(beside).filter(|f| f != file).collect();
+        let mut found = Shared::default();
+        for file in all {
+            let Ok(text) = self.texts.unchanged(&file) else { continue };
+            let here = shared::shared(&text, keeper, &modules);
+            found.is_named |= here.is_named;
+            let name = file.rsplit('/').next().map(str::to_owned);
+            let read = here.read.map(|r| Read { file: name, ..r });
+            found.read = found.read.into_iter().chain(read).min_by_key(|r| r.when);
+        }
+        found
     }
 
     /// Whether calls in another file give these functions of a file what was allocated.

@@ -24,7 +24,9 @@ mod remade;
 mod remedy;
 mod removes;
 mod scope;
+mod shared;
 mod stored;
+mod takes;
 #[cfg(test)]
 mod tests;
 mod texts;

@@ -1,15 +1,22 @@
 //! What a source reads of what it keeps, which advice must not take from it: `min(results)` after the loop that fills it.
 
-use super::adds::{Add, METHODS};
+use super::adds::{self, Add, METHODS, Search};
+use super::keeper::Keeper;
 use super::removes;
 use super::scope::{FUNCTIONS, Source, below, children, line, outward, part};
+use super::takes::{of_call, of_loop, taken};
 use super::values::{self, called};
 use super::ways;
+use std::collections::HashSet;
 use strandline::event::WordList;
 use tree_sitter::Node;
 
 /// Longest text of an expression that advice names.
 const LONGEST: usize = 40;
+/// Functions whose result goes through what they are given.
+const ITERATORS: WordList = WordList("iter reversed enumerate zip");
+/// Statements that hand on what they name.
+const RETURNS: [&str; 2] = ["return_statement", "yield"];
 
 /// What it takes from the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,13 +33,15 @@ pub(super) enum As {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) line: u32,
+    /// Of another file: that.
+    pub(super) file: Option<String>,
     /// `min(results)`.
     pub(super) text: String,
     /// What all such places need.
     pub(super) takes: As,
     pub(super) when: When,
-    /// What is filled beside it, and read with it: the container, and what it gets.
-    pub(super) with: Option<(String, String)>,
+    /// What is filled beside it, and read with it: the containers, and what each gets.
+    pub(super) with: Vec<(String, String)>,
 }
 
 /// When that is.
@@ -51,22 +60,49 @@ pub(super) enum When {
 impl Read {
     /// `line 12, min(results),`: what it does follows.
     pub(super) fn place(&self) -> String {
-        format!("line {}, {},", self.line, self.text)
+        let of_file = self.file.as_ref().map_or_else(String::new, |f| format!(" of {f}"));
+        format!("line {}{of_file}, {},", self.line, self.text)
     }
 }
 
 /// The place that reads all of what a statement fills: the first after its loop, or else the first; `None` where none is seen.
-pub(super) fn of<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Read> {
-    let kept = filled(source, add)?;
+pub(super) fn of<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<Read> {
+    let kept = filled(source, add);
+    let holders: Vec<Search<'_, 't>> =
+        [keeper].into_iter().chain(&keeper.also).filter_map(|k| holder(source, k)).collect();
+    let nested = kept.is_some_and(|kept| {
+        let filled = part(add.node, "function").and_then(|f| part(f, "object"));
+        let filled = filled.or_else(|| part(add.node, "left").filter(|_| add.node.kind() != "assignment"));
+        filled.is_some_and(|f| f.id() != kept.id())
+    });
     let statement = add.statement();
     let is_own =
         |n: Node<'t>| statement.start_byte() <= n.start_byte() && n.end_byte() <= statement.end_byte();
+    let is_it = |n: Node<'t>| {
+        kept.is_some_and(|kept| is_it(source, n, kept)) || holders.iter().any(|h| h.is_keeper(n))
+    };
     let uses = ["identifier", "attribute"].into_iter().flat_map(|kind| source.all(kind)).copied();
-    let uses = uses.filter(|n| !is_own(*n) && is_it(source, *n, kept));
-    let mut reads: Vec<Read> = uses.filter_map(|n| read(source, n, statement)).collect();
+    // Whoever gives it to the function of the statement reads nothing there.
+    let function = outward(statement).find(|p| p.kind() == "function_definition");
+    let filler = function.map_or("", |f| source.field(f, "name"));
+    let fills = |n: &Node<'t>| {
+        let call = n.parent().filter(|p| p.kind() == "argument_list").and_then(|p| p.parent());
+        call.is_some_and(|c| !filler.is_empty() && called(source, c) == filler)
+    };
+    let uses = uses.filter(|n| !is_own(*n) && is_it(*n) && !fills(n));
+    let mut reads: Vec<Read> = uses.filter_map(|n| read(source, n, Some(statement), nested)).collect();
+    reads.extend(keeper.read.clone());
     let takes = reads.iter().map(|r| r.takes).max()?;
-    reads.sort_by_key(|r| (r.when, r.line));
+    reads.sort_by_key(|r| (r.when, r.file.is_some(), r.line));
     reads.into_iter().next().map(|first| Read { takes, ..first })
+}
+
+/// What a keeper is called in its source, where it is a container itself: the statement may know it by another name.
+fn holder<'s, 't>(source: &'s Source<'t>, keeper: &'s Keeper) -> Option<Search<'s, 't>> {
+    let is_container =
+        removes::is_plain(&keeper.type_name) || ways::container(source, &keeper.type_name).is_some();
+    let name = adds::name_of(source, keeper).filter(|_| is_container)?;
+    Some(Search::with_aliases(source, keeper, HashSet::from([name])))
 }
 
 /// Whether something is read of a sum that only a tensor has: `total.item()`.
@@ -87,7 +123,7 @@ fn is_it<'t>(source: &Source<'t>, n: Node<'t>, container: Node<'t>) -> bool {
 fn filled<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'t>> {
     let mut n = match add.node.kind() {
         "call" => part(part(add.node, "function")?, "object")?,
-        _ => part(add.node, "left")?,
+        _ => ways::target(add.node)?,
     };
     loop {
         n = match n.kind() {
@@ -102,10 +138,32 @@ fn filled<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'t>> {
 }
 
 /// What a use of a container reads, if that is all of it.
-fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Read> {
+///
+/// `nested`: its entries are containers, which are filled.
+pub(super) fn read<'t>(
+    source: &Source<'t>,
+    n: Node<'t>,
+    statement: Option<Node<'t>>,
+    nested: bool,
+) -> Option<Read> {
     let parent = n.parent()?;
+    // `return outs, losses`, `return iter(outs)`
+    let whole = |p: &Node<'t>| match p.kind() {
+        "call" => ITERATORS.has(called(source, *p)),
+        "argument_list" => p.parent().is_some_and(|c| ITERATORS.has(called(source, c))),
+        kind => matches!(kind, "expression_list" | "tuple" | "list" | "dictionary" | "pair"),
+    };
+    let is_returned = outward(n).find(|p| !whole(p)).is_some_and(|p| RETURNS.contains(&p.kind()));
+    // `return rows[key]`, `return rows.get(key)`
+    let entry = match parent.kind() {
+        "attribute" => parent.parent().filter(|c| c.kind() == "call"),
+        _ => Some(parent).filter(|p| p.kind() == "subscript"),
+    };
+    let is_entry_returned =
+        nested && entry.and_then(|e| e.parent()).is_some_and(|p| RETURNS.contains(&p.kind()));
     let takes = match parent.kind() {
-        "return_statement" | "yield" | "list_splat" => As::Tensors,
+        _ if is_returned => As::Tensors,
+        "list_splat" | "dictionary_splat" => As::Tensors,
         "argument_list" => of_call(source, parent.parent()?)?,
         "keyword_argument" => As::Tensors,
         "for_statement" | "for_in_clause" if part(parent, "right")?.id() == n.id() => of_loop(source, parent),
@@ -113,9 +171,14 @@ fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Rea
         "attribute" => {
             let call = parent.parent().filter(|c| c.kind() == "call")?;
             let over = call.parent()?;
+            let is_returned = RETURNS.contains(&over.kind());
             match (source.field(parent, "attribute"), over.kind()) {
                 ("values" | "items", "for_statement" | "for_in_clause") => of_loop(source, over),
                 ("values" | "items", "argument_list") => of_call(source, over.parent()?)?,
+                ("copy", _) => As::Tensors,
+                ("get", "argument_list") if nested => of_call(source, over.parent()?)?,
+                ("get", _) if is_entry_returned => As::Tensors,
+                ("values" | "items", _) if is_returned => As::Tensors,
                 _ => return None,
             }
         }
@@ -125,6 +188,8 @@ fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Rea
             // `history["loss"]` is one of its lists where its keys are always the same.
             match is_given && ways::is_fixed(parent) {
                 true => of_call(source, inner.parent()?)?,
+                false if nested && inner.kind() == "argument_list" => of_call(source, inner.parent()?)?,
+                false if is_entry_returned => As::Tensors,
                 false => of_entry(source, parent, statement)?,
             }
         }
@@ -147,25 +212,31 @@ fn read<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<Rea
     let shown = || shown.take(1).last().unwrap_or(n);
     Some(Read {
         line: line(n),
+        file: None,
         text: of_loop().unwrap_or_else(|| source.text(shown()).to_owned()),
         takes,
-        when: if takes_some { When::Sampled } else { when(n, statement) },
-        with: with(source, n, statement),
+        when: match when(n, statement) {
+            when if takes_some && when != When::After => When::Sampled,
+            // Whoever gets the container itself reads it later.
+            _ if is_returned || is_entry_returned => When::After,
+            when => when,
+        },
+        with: statement.map(|s| with(source, n, s)).unwrap_or_default(),
     })
 }
 
 /// What else an expression reads that statements beside this one fill: `torch.cat(preds) == torch.cat(targets)`.
-fn with<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<(String, String)> {
+fn with<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Vec<(String, String)> {
     let is_whole = |p: &Node<'t>| p.kind().ends_with("_statement") || p.kind() == "block";
-    let read = outward(n).take_while(|p| !is_whole(p)).last()?;
+    let Some(read) = outward(n).take_while(|p| !is_whole(p)).last() else { return Vec::new() };
     let read = below(outward(n).find(|p| p.kind() == "return_statement").unwrap_or(read), &|_| true);
-    let block = statement.parent()?;
+    let Some(block) = statement.parent() else { return Vec::new() };
     let fills = source.all("call").iter().filter(|c| {
         let method = ways::method(source, **c);
         let own = c.parent().filter(|s| s.parent().is_some_and(|b| b.id() == block.id()));
         matches!(method, "append" | "extend") && own.is_some_and(|s| s.id() != statement.id())
     });
-    let mut fills = fills.filter_map(|c| {
+    let fills = fills.filter_map(|c| {
         let container = part(part(*c, "function")?, "object")?;
         let values = children(part(*c, "arguments")?);
         let is_read = read.iter().any(|r| r.kind() == container.kind() && is_it(source, *r, container));
@@ -173,84 +244,12 @@ fn with<'t>(source: &Source<'t>, n: Node<'t>, statement: Node<'t>) -> Option<(St
         let is_tensor = matches!(values.as_slice(), [one] if values::may_hold(source, *one));
         (is_other && is_tensor).then(|| [container, values[0]].map(|n| source.text(n).to_owned()).into())
     });
-    fills.next().filter(|(container, value)| container.len() + value.len() <= LONGEST)
-}
-
-/// What a call that is given all of it needs; `None` where it only counts or shows it.
-fn of_call<'t>(source: &Source<'t>, call: Node<'t>) -> Option<As> {
-    const COUNTS: WordList = WordList("len print bool id type isinstance hasattr repr str");
-    const OF_NUMBERS: WordList = WordList("min max sum fmean mean median stdev array asarray");
-    let name = called(source, call);
-    let is_method = part(call, "function").is_some_and(|f| f.kind() == "attribute");
-    let is_torch = source.field(call, "function").starts_with("torch.");
-    if COUNTS.has(name) || METHODS.has(name) && is_method || removes::METHODS.contains(&name) && is_method {
-        return None;
+    let mut all: Vec<(String, String)> = fills.collect();
+    all.dedup_by(|a, b| a.0 == b.0);
+    if all.iter().any(|(container, value)| container.len() + value.len() > LONGEST) {
+        all.clear();
     }
-    let has_more = part(call, "arguments").map_or(0, |a| children(a).len()) > 1;
-    Some(match OF_NUMBERS.has(name) && !is_torch && !has_more {
-        true => taken(source, call),
-        false => taken(source, call).max(As::Tensors),
-    })
-}
-
-/// What a loop, or a comprehension, over all of it needs of each entry.
-fn of_loop<'t>(source: &Source<'t>, over: Node<'t>) -> As {
-    let Some(left) = part(over, "left") else { return As::Tensors };
-    let names: Vec<&str> = source.targets(left);
-    let whole = if over.kind() == "for_in_clause" { over.parent() } else { Some(over) };
-    let Some(whole) = whole else { return As::Tensors };
-    let is_name = |n: &Node<'t>| {
-        n.kind() == "identifier" && names.contains(&source.text(*n)) && !ways::is_attribute_name(*n)
-    };
-    let uses = below(whole, &|_| true)
-        .into_iter()
-        .filter(is_name)
-        .filter(|n| !(left.start_byte() <= n.start_byte() && n.end_byte() <= left.end_byte()));
-    uses.map(|n| given_on(source, n).max(taken(source, n))).max().unwrap_or(As::Numbers)
-}
-
-/// What is needed of an entry where it is handed on: to a function that makes a number of it, or one that nothing is known of.
-fn given_on<'t>(source: &Source<'t>, entry: Node<'t>) -> As {
-    const TO_NUMBERS: WordList = WordList("float int print round str format append");
-    let Some(arguments) = entry.parent().filter(|p| p.kind() == "argument_list") else {
-        return As::Numbers;
-    };
-    let name = arguments.parent().map_or("", |call| called(source, call));
-    if TO_NUMBERS.has(name) { As::Numbers } else { As::Tensors }
-}
-
-/// What is done with a value that only a tensor has, there or by the name that it is given.
-fn taken<'t>(source: &Source<'t>, value: Node<'t>) -> As {
-    let mut most = As::Numbers;
-    let mut n = value;
-    while let Some(parent) = n.parent() {
-        match parent.kind() {
-            "attribute" => {
-                let name = source.field(parent, "attribute");
-                most = most.max(if name == "backward" { As::Graphs } else { As::Tensors });
-            }
-            "call" | "parenthesized_expression" | "binary_operator" | "unary_operator" | "subscript" => {}
-            "assignment" => {
-                let to = part(parent, "left").filter(|l| l.kind() == "identifier" && l.id() != n.id());
-                let Some(to) = to else { break };
-                let text = source.text(to);
-                let owner = source.owner(to, text);
-                let is_it = |a: &&Node<'t>| {
-                    part(**a, "object").is_some_and(|o| {
-                        o.kind() == "identifier" && source.text(o) == text && source.owner(o, text) == owner
-                    })
-                };
-                for a in source.all("attribute").iter().filter(is_it) {
-                    let goes = source.field(*a, "attribute") == "backward";
-                    most = most.max(if goes { As::Graphs } else { As::Tensors });
-                }
-                break;
-            }
-            _ => break,
-        }
-        n = parent;
-    }
-    most
+    all
 }
 
 /// The function, or the module, that something stands in.
@@ -259,7 +258,7 @@ fn place(n: Node<'_>) -> Option<Node<'_>> {
 }
 
 /// What is read of an entry, after the loop: the newest ones are there in any case.
-fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Node<'t>) -> Option<As> {
+fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Option<Node<'t>>) -> Option<As> {
     let key = part(entry, "subscript")?;
     let is_newest = matches!(key.kind(), "unary_operator" | "slice") && source.text(key).starts_with('-');
     let is_target =
@@ -270,18 +269,25 @@ fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Node<'t>) -> Op
 
 /// When something comes that a statement fills: after it in the same function, and in none of the loops that the statement is in, or in the
 /// script, which goes on after all that its functions do.
-fn when(n: Node<'_>, statement: Node<'_>) -> When {
+fn when<'t>(n: Node<'t>, statement: Option<Node<'t>>) -> When {
     let is_loop = |p: &Node<'_>| matches!(p.kind(), "for_statement" | "while_statement");
     let is_inside = |of: Node<'_>| of.start_byte() <= n.start_byte() && n.end_byte() <= of.end_byte();
-    let (Some(here), Some(there)) = (place(n), place(statement)) else { return When::Meanwhile };
+    let Some(here) = place(n) else { return When::Meanwhile };
+    let is_of_script =
+        |is_later: bool| here.kind() == "module" && is_later && !outward(n).any(|p| is_loop(&p));
+    let Some(statement) = statement else {
+        return if is_of_script(true) { When::After } else { When::Elsewhere };
+    };
+    let Some(there) = place(statement) else { return When::Meanwhile };
     let is_later = n.start_byte() > statement.end_byte();
     let mut loops = outward(statement).take_while(|p| p.id() != there.id()).filter(is_loop).peekable();
     if here.id() == there.id() {
-        let is_after = loops.peek().is_some() && is_later && !loops.any(is_inside);
+        // `kept.extend(net(x) for x in data)` is a loop of its own.
+        let is_all = || below(statement, &|_| true).iter().any(|p| p.kind() == "for_in_clause");
+        let is_after = (loops.peek().is_some() || is_all()) && is_later && !loops.any(is_inside);
         return if is_after { When::After } else { When::Meanwhile };
     }
-    let is_of_script = here.kind() == "module" && is_later && !outward(n).any(|p| is_loop(&p));
-    if is_of_script { When::After } else { When::Elsewhere }
+    if is_of_script(is_later) { When::After } else { When::Elsewhere }
 }
 
 #[cfg(test)]
@@ -311,7 +317,7 @@ mod tests {
         }
         let first = stored("net(x)", "print(kept[0].mean())", false);
         assert!(first.ends_with("line 4, kept[0], needs it"), "{first}");
-        for after in ["print(len(kept))", "last = kept[-1]", "kept.append(1)", "print(kept)"] {
+        for after in ["print(len(kept))", "print(kept)"] {
             assert!(stored("net(x)", after, false).contains("kept.clear() at"), "{after}");
         }
         let host = stored("net(x)", "best = torch.stack(kept)", true);
@@ -319,6 +325,55 @@ mod tests {
             host.contains("net(x).detach(), and in host memory, .cpu(): line 4, torch.stack(kept)"),
             "{host}"
         );
+    }
+
+    #[test]
+    fn what_is_read_by_another_name_than_that_of_the_statement_is_the_same() {
+        let said = |keeper: Keeper, line: u32, text: &str, source: &str| {
+            is(source, &Keeper { direct: true, ..keeper }, line, text)
+        };
+        let given =
+            "def step(store, x):\n    store.append(x)\nresults = []\nfor x in data:\n    step(results, x)\n";
+        let sample = format!("{given}print(random.sample(results, 8))\n");
+        let text = said(global("results", "list"), 2, "store.append(x)", &sample);
+        assert!(text.ends_with("line 6, random.sample(results, 8), needs it"), "{text}");
+        let own = "class Loud(list):\n    def append(self, x):\n        super().append(x)\nkept = Loud()\nprint(max(kept, key=f))\n";
+        let text = said(global("kept", "Loud"), 3, "super().append(x)", own);
+        assert!(text.ends_with("line 5, max(kept, key=f), needs it"), "{text}");
+        let class = "class Rec:\n    def __init__(self): self.rows = []\n    def all(self): return self.rows\nfor x in data: r.rows.append(net(x))\n";
+        let text = said(attribute("Rec", "rows", "list"), 4, "r.rows.append(net(x))", class);
+        assert!(text.ends_with("line 3, self.rows, needs it"), "{text}");
+    }
+
+    #[test]
+    fn what_several_statements_fill_is_moved_as_a_whole() {
+        let both = "kept = []\nfor x in data:\n    y = net(x)\n    kept.append(y)\n    kept.append(x)\nprint(torch.stack(kept))\n";
+        let keeper = Keeper { direct: true, allocated: vec![3], ..global("kept", "list") };
+        let said = is(both, &keeper, 4, "kept.append(y)");
+        assert!(said.starts_with("keep its tensors in host memory, .cpu(), "), "{said}");
+    }
+
+    #[test]
+    fn what_a_tuple_and_a_generator_fill_is_read_after_them() {
+        let keys = "kept = {}\nfor i, x in data:\n    kept[i], last = net(x), i\nprint(sorted(kept))\n";
+        let said = is(keys, &global("kept", "dict"), 3, "kept[i], last = net(x), i");
+        assert!(said.ends_with("line 4, sorted(kept), needs it"), "{said}");
+        let all = "kept = []\nkept.extend(net(x) for x in data)\nprint(kept[0])\n";
+        let said = is(all, &global("kept", "list"), 2, "kept.extend(net(x) for x in data)");
+        assert!(said.ends_with("line 3, kept[0], needs it"), "{said}");
+        let get = "class T:\n    def add(self, k, t): self.rows.setdefault(k, []).append(t)\n    def get(self, k): return self.rows[k]\n";
+        let add = "self.rows.setdefault(k, []).append(t)";
+        let said = is(get, &attribute("T", "rows", "dict"), 2, add);
+        assert!(said.ends_with("line 3, self.rows[k], needs it"), "{said}");
+        let cache = "class T:\n    def add(self, k, t): self.rows[k] = t\n    def get(self, k): return self.rows[k]\n";
+        let said = is(cache, &attribute("T", "rows", "dict"), 2, "self.rows[k] = t");
+        assert!(said.starts_with("pop() the keys of self.rows that are no longer needed"), "{said}");
+        let own = "class B:\n    def add(self, t): self.rows.append(t)\n    def __iter__(self): return iter(self.rows)\n";
+        let said = is(own, &attribute("B", "rows", "list"), 2, "self.rows.append(t)");
+        assert!(said.ends_with("line 3, iter(self.rows), needs it"), "{said}");
+        let pair = "def run():\n    kept, n = [], 0\n    for x in data:\n        kept.append(net(x))\n    return kept, n\n";
+        let said = is(pair, &super::super::tests::local("kept", "run", 1, "list"), 4, "kept.append(net(x))");
+        assert!(said.ends_with("line 5, kept, needs it"), "{said}");
     }
 
     #[test]

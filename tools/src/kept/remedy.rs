@@ -128,7 +128,7 @@ fn of_graph<'t>(
         return None;
     }
     let one = one(source, values);
-    let read = if is_sum && keeper.rebound { None } else { reads::of(source, add) };
+    let read = if is_sum && keeper.rebound { None } else { reads::of(source, add, keeper) };
     if let Some(through) = read.as_ref().filter(|r| r.takes == As::Graphs) {
         return Some(after(source, add, through));
     }
@@ -149,7 +149,10 @@ fn of_graph<'t>(
             let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
             let many = match read {
                 _ if is_number || !add.grows || is_sum => String::new(),
-                Some(r) => format!(", and in host memory, .cpu(): {} needs them", r.place()),
+                Some(r) => {
+                    let all = if later::is_one_of_several(source, keeper) { " all its tensors" } else { "" };
+                    format!(", and{all} in host memory, .cpu(): {} needs them", r.place())
+                }
                 None => ", and limit how many are kept".into(),
             };
             format!("keep it without its graph, {value}{many}")
@@ -185,7 +188,10 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     }
     let filled = filled(source, add);
     let removes_some = || removes::container(source, add).and_then(|c| removes::statement(source, c));
-    let read = reads::of(source, add).filter(|_| is_plain(type_name) && removes_some().is_none());
+    let is_container = removes::is_plain(type_name)
+        || ways::is_namespace(type_name)
+        || ways::container(source, type_name).is_some();
+    let read = reads::of(source, add, keeper).filter(|_| is_container && removes_some().is_none());
     match read {
         Some(read) if read.when == When::After || read.takes == As::Graphs => {
             Some(of_read(source, add, keeper, &read))
@@ -225,21 +231,23 @@ fn of_container_alone<'t>(
     let is_its_own = name.rsplit('.').next() == Some(keeper.variable.as_str());
     let advice = match of_type {
         OF_LISTS if is_its_own && (filled == Some("list") || lists::is_extended(source, add.node)) => {
-            lists::advice(name, lists::used(source, container))
+            let is_foreign = keeper.is_shared || removes::is_foreign(source, container);
+            let used = match lists::used(source, container) {
+                lists::Use::Plain if is_foreign => lists::Use::List,
+                used => used,
+            };
+            lists::advice(name, used, lists::has_newest(source, container))
         }
         // What is made anew of a deque is a list again.
-        OF_LISTS if is_its_own && add.node.kind() == "assignment" => lists::advice(name, lists::Use::List),
+        OF_LISTS if is_its_own && add.node.kind() == "assignment" => {
+            lists::advice(name, lists::Use::List, false)
+        }
         OF_DICTS if filled == Some("dict") => format!(
             "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
         ),
         other => other.to_owned(),
     };
     Some(removes::unless_limited(source, container, advice))
-}
-
-/// Types of containers that are read as a whole.
-fn is_plain(type_name: &str) -> bool {
-    ["list", "dict", "defaultdict", "OrderedDict", "tuple", "set", "deque"].contains(&type_name)
 }
 
 /// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.

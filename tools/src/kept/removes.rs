@@ -17,13 +17,28 @@ pub(super) fn container<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'
             Some(list) => list,
             None => part(part(add.node, "function")?, "object")?,
         },
-        _ => match part(add.node, "left")? {
+        _ => match ways::target(add.node)? {
             left if left.kind() == "subscript" => part(left, "value")?,
             left => left,
         },
     };
     let is_name = matches!(node.kind(), "identifier" | "attribute") && source.text(node) != "self";
     (is_name && source.text(node).len() <= LONGEST).then_some(node)
+}
+
+/// Types of containers that are read as a whole.
+pub(super) fn is_plain(type_name: &str) -> bool {
+    ["list", "dict", "defaultdict", "OrderedDict", "tuple", "set", "deque"].contains(&type_name)
+}
+
+/// Whether a container is made elsewhere, and known here by an import or as a parameter: a new value of its name would be another's.
+pub(super) fn is_foreign<'t>(source: &Source<'t>, container: Node<'t>) -> bool {
+    let Some(name) = first_name(container) else { return false };
+    let text = source.text(name);
+    let is_import = |n: &Node<'t>| n.parent().is_some_and(|p| p.kind().starts_with("import"));
+    let function = outward(container).find(|n| n.kind() == "function_definition");
+    let is_given = || function.is_some_and(|f| source.parameters(f).contains(&text));
+    source.binding(text).iter().any(is_import) || container.kind() == "identifier" && is_given()
 }
 
 /// Methods that take something out of a container.

@@ -243,6 +243,16 @@ pub(super) fn imported(source: &Source<'_>, keeper: &Keeper) -> Name {
     }
 }
 
+/// What an assignment fills: of `kept[i], last = x, i` it is `kept[i]`.
+pub(super) fn target(assignment: Node<'_>) -> Option<Node<'_>> {
+    let left = part(assignment, "left")?;
+    if !matches!(left.kind(), "pattern_list" | "tuple_pattern" | "list_pattern") {
+        return Some(left);
+    }
+    let mut keys = children(left).into_iter().filter(|n| n.kind() == "subscript");
+    keys.next().filter(|_| keys.next().is_none())
+}
+
 /// Whether a name is that by which a function around it, a decorator, knows the function of this name: `train = logged(train)`.
 pub(super) fn is_wrapped(source: &Source<'_>, n: Node<'_>, function: &str) -> bool {
     let text = source.text(n);
