@@ -4,7 +4,7 @@ use super::find::{Found, PROVED, Proved, Statement, find, surest};
 use super::keeper::Keeper;
 use super::names::scopes;
 use super::package;
-use super::reads::Read;
+use super::reads::{self, Read};
 use super::scope::has_word;
 use super::shared::{self, Shared};
 use super::texts::Texts;
@@ -218,7 +218,7 @@ impl Look<'_> {
             found.is_named |= here.is_named;
             let name = file.rsplit('/').next().map(str::to_owned);
             let read = here.read.map(|r| Read { file: name, ..r });
-            found.read = found.read.into_iter().chain(read).min_by_key(|r| r.when);
+            found.read = reads::first(found.read.into_iter().chain(read));
         }
         found
     }

@@ -92,6 +92,12 @@ pub(super) fn of<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Opt
     let uses = uses.filter(|n| !is_own(*n) && is_it(*n) && !fills(n));
     let mut reads: Vec<Read> = uses.filter_map(|n| read(source, n, Some(statement), nested)).collect();
     reads.extend(keeper.read.clone());
+    first(reads)
+}
+
+/// The first of several reads, which needs what all of them do.
+pub(super) fn first(reads: impl IntoIterator<Item = Read>) -> Option<Read> {
+    let mut reads: Vec<Read> = reads.into_iter().collect();
     let takes = reads.iter().map(|r| r.takes).max()?;
     reads.sort_by_key(|r| (r.when, r.file.is_some(), r.line));
     reads.into_iter().next().map(|first| Read { takes, ..first })

@@ -73,8 +73,19 @@ pub(super) fn shared(text: &str, keeper: &Keeper, modules: &[String]) -> Shared 
     };
     let uses = ["identifier", "attribute"].into_iter().flat_map(|kind| source.all(kind)).copied();
     let uses: Vec<Node<'_>> = uses.filter(is_it).collect();
+    // Where a class has such an attribute of its own, it may be that one.
+    let is_other = |n: &Node<'_>| {
+        let is_own = source.field(*n, "object") == "self" && source.field(*n, "attribute") == keeper.variable;
+        is_own
+            && source
+                .class_around(*n)
+                .is_some_and(|c| keeper.class.as_deref() != Some(source.field(c, "name")))
+    };
+    if is_attribute && source.all("attribute").iter().any(is_other) {
+        return Shared::default();
+    }
     let reads = uses.iter().filter_map(|n| reads::read(&source, *n, None, false));
-    Shared { is_named: !uses.is_empty(), read: reads.min_by_key(|r| (r.when, r.line)) }
+    Shared { is_named: !uses.is_empty(), read: reads::first(reads) }
 }
 
 fn parsed(text: &str) -> Option<tree_sitter::Tree> {
@@ -136,6 +147,11 @@ mod tests {
         let of = |text: &str| shared(text, &attribute("Meter", "rows", "list"), &[]).read.map(|r| r.line);
         assert_eq!(of("m = Meter()\nprint(torch.stack(m.rows))"), Some(2));
         assert_eq!(of("m = Other()\nprint(torch.stack(m.rows))"), None);
+        let table = "class Table:\n    def __init__(self, meter: Meter): self.rows = []\nf(table.rows)\n";
+        assert_eq!(of(table), None, "another class has rows");
+        let both = "m = Meter()\nprint(min(m.rows))\ndef end(m): return torch.stack(m.rows)\n";
+        let read = shared(both, &attribute("Meter", "rows", "list"), &[]).read.unwrap();
+        assert_eq!((read.line, read.takes), (2, As::Tensors));
         let data = attribute("Meter", "data", "list");
         assert_eq!(shared("m = Meter()\nf(x.data)", &data, &[]), Shared::default());
     }
