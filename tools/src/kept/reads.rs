@@ -55,6 +55,8 @@ pub(super) enum When {
     Meanwhile,
     /// Whenever it wants some of the entries: `random.sample(rows, 8)`.
     Sampled,
+    /// Of the newest entries only, which are there in any case: `torch.stack(losses[-9:])`.
+    Newest,
 }
 
 impl Read {
@@ -167,6 +169,7 @@ pub(super) fn read<'t>(
     };
     let is_entry_returned =
         nested && entry.and_then(|e| e.parent()).is_some_and(|p| RETURNS.contains(&p.kind()));
+    let mut is_newest = false;
     let takes = match parent.kind() {
         _ if is_returned => As::Tensors,
         "list_splat" | "dictionary_splat" => As::Tensors,
@@ -196,7 +199,11 @@ pub(super) fn read<'t>(
                 true => of_call(source, inner.parent()?)?,
                 false if nested && inner.kind() == "argument_list" => of_call(source, inner.parent()?)?,
                 false if is_entry_returned => As::Tensors,
-                false => of_entry(source, parent, statement)?,
+                false => {
+                    let (takes, newest) = of_entry(source, parent, statement)?;
+                    is_newest = newest;
+                    takes
+                }
             }
         }
         _ => return None,
@@ -224,6 +231,7 @@ pub(super) fn read<'t>(
         when: match when(n, statement) {
             when if takes_some && when != When::After => When::Sampled,
             // Whoever gets the container itself reads it later.
+            _ if is_newest => When::Newest,
             _ if is_returned || is_entry_returned => When::After,
             when => when,
         },
@@ -263,14 +271,22 @@ fn place(n: Node<'_>) -> Option<Node<'_>> {
     outward(n).find(|p| FUNCTIONS.contains(&p.kind()) || p.kind() == "module")
 }
 
-/// What is read of an entry, after the loop: the newest ones are there in any case.
-fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Option<Node<'t>>) -> Option<As> {
+/// What is read of entries, after the loop, and whether they are the newest, which are there in any case.
+fn of_entry<'t>(source: &Source<'t>, entry: Node<'t>, statement: Option<Node<'t>>) -> Option<(As, bool)> {
     let key = part(entry, "subscript")?;
     let is_newest = matches!(key.kind(), "unary_operator" | "slice") && source.text(key).starts_with('-');
     let is_target =
         |p: Node<'t>| p.kind() == "delete_statement" || part(p, "left").is_some_and(|l| l.id() == entry.id());
     let is_filled = entry.parent().is_none_or(|p| is_target(p) || METHODS.has(source.field(p, "attribute")));
-    (!is_newest && !is_filled && when(entry, statement) == When::After).then(|| taken(source, entry))
+    let parent = entry.parent()?;
+    let takes = || match parent.kind() {
+        "for_statement" | "for_in_clause" => Some(of_loop(source, parent)),
+        "argument_list" if key.kind() == "slice" => of_call(source, parent.parent()?),
+        kind if RETURNS.contains(&kind) => Some(As::Tensors),
+        _ => Some(taken(source, entry)),
+    };
+    let is_read = !is_filled && (is_newest || when(entry, statement) == When::After);
+    is_read.then(takes).flatten().map(|takes| (takes, is_newest))
 }
 
 /// When something comes that a statement fills: after it in the same function, and in none of the loops that the statement is in, or in the
@@ -401,6 +417,10 @@ mod tests {
             "torch.stack(kept).mean()",
             "plot(kept)",
             "for k in kept: log(k)",
+            "torch.stack(kept[-9:]).mean()",
+            "torch.stack(kept[:9]).mean()",
+            "for k in kept[::9]: print(k.item())",
+            "print(kept[-1].item())",
         ] {
             assert_eq!(stored("loss", after, true), "keep it without its graph, loss.detach()", "{after}");
         }

@@ -149,11 +149,11 @@ fn of_graph<'t>(
             let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
             let many = match read {
                 _ if is_number || !add.grows || is_sum => String::new(),
-                Some(r) => {
+                Some(r) if r.when != When::Newest => {
                     let all = if later::is_one_of_several(source, keeper) { " all its tensors" } else { "" };
                     format!(", and{all} in host memory, .cpu(): {} needs them", r.place())
                 }
-                None => ", and limit how many are kept".into(),
+                _ => ", and limit how many are kept".into(),
             };
             format!("keep it without its graph, {value}{many}")
         }
@@ -191,7 +191,8 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
     let is_container = removes::is_plain(type_name)
         || ways::is_namespace(type_name)
         || ways::container(source, type_name).is_some();
-    let read = reads::of(source, add, keeper).filter(|_| is_container && removes_some().is_none());
+    let read = reads::of(source, add, keeper)
+        .filter(|r| is_container && r.when != When::Newest && removes_some().is_none());
     match read {
         Some(read) if read.when == When::After || read.takes == As::Graphs => {
             Some(of_read(source, add, keeper, &read))
