@@ -1,6 +1,6 @@
 //! What keeps something, as the probe has named it.
 
-use super::reads::Read;
+use super::needs::Read;
 
 /// What is known of a keeper, from the probe's answer.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use super::adds::{self, Add};
 use super::growing::{EPOCHS, LONGEST};
 use super::keeper::Keeper;
-use super::reads::{As, Read, When};
+use super::needs::{As, Read, When};
 use super::removes;
 use super::scope::Source;
 use super::stored::is_number;

@@ -3,8 +3,9 @@
 use super::find::{Found, PROVED, Proved, Statement, find, surest};
 use super::keeper::Keeper;
 use super::names::scopes;
+use super::needs::Read;
 use super::package;
-use super::reads::{self, Read};
+use super::reads;
 use super::scope::has_word;
 use super::shared::{self, Shared};
 use super::texts::Texts;

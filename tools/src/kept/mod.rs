@@ -17,6 +17,7 @@ mod library;
 mod lists;
 mod look;
 mod names;
+mod needs;
 mod otherwise;
 mod package;
 mod reads;

@@ -1,7 +1,8 @@
 //! What other files than that of its statement do with what is kept: a variable of a module, or an attribute of an object.
 
 use super::keeper::Keeper;
-use super::reads::{self, Read};
+use super::needs::Read;
+use super::reads;
 use super::scope::{self, Source, children, has_word, part};
 use super::ways;
 use tree_sitter::Node;
@@ -112,7 +113,7 @@ fn is_alias(source: &Source<'_>, n: Node<'_>, module: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reads::{As, When};
+    use super::super::needs::{As, When};
     use super::super::tests::{attribute, global};
     use super::*;
 

@@ -1,7 +1,7 @@
 //! What is taken of entries of what is kept, where these are read: numbers, tensors, or their graphs.
 
 use super::adds::METHODS;
-use super::reads::As;
+use super::needs::As;
 use super::removes;
 use super::scope::{Source, below, children, part};
 use super::values::called;
