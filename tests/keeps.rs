@@ -472,7 +472,7 @@ fn the_end_of_a_job_is_its_own_with_a_last_question() {
 }
 
 /// A package in a folder of `PYTHONPATH` that pip filled: its lines are not the user's own, so the user's line that calls it is told, and
-/// the list that the package keeps has no statement; without pip's mark its lines are the user's.
+/// is the statement that keeps what the package keeps; without pip's mark its lines are the user's.
 #[test]
 fn lines_of_a_package_that_pip_put_beside_the_usual_folders_are_not_the_users() {
     let folder = Folder::new("target");
@@ -496,5 +496,5 @@ fn lines_of_a_package_that_pip_put_beside_the_usual_folders_are_not_the_users() 
     };
     assert_eq!(told("plain"), ("__init__.py:4".to_owned(), 4.into()));
     std::fs::create_dir_all(mark).expect("a folder");
-    assert_eq!(told("installed"), ("train.py:5".to_owned(), Value::Null));
+    assert_eq!(told("installed"), ("train.py:5".to_owned(), 5.into()));
 }
