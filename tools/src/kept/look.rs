@@ -312,6 +312,15 @@ mod tests {
         })
     }
 
+    /// A job that began after all of these files were written.
+    fn a_job<'a>() -> Texts<'a> {
+        Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() }
+    }
+
+    fn looks<'a>(texts: &'a Texts<'a>, lines: &'a [(&'a str, u32)]) -> Look<'a> {
+        Look { texts, stacks: &[], script: None, lines, elsewhere: BTreeSet::new(), sites: Vec::new() }
+    }
+
     #[test]
     fn what_a_class_of_another_own_file_does_is_no_other_statement_than_a_call_of_it() {
         let folder = std::env::temp_dir().join(format!("strandline-two-files-{}", std::process::id()));
@@ -319,18 +328,11 @@ mod tests {
         let class = "class Tracker:\n    def update(self, name, x):\n        self.rows.setdefault(name, []).append(x)\n";
         let script = "t = Tracker()\nfor x in data:\n    out = net(x)\n    t.update('out', out)\n";
         let [class, script] = written(&folder, [("meters.py", class), ("train.py", script)]);
-        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let texts = a_job();
         let frame = Frame { file: script.clone(), function: "<module>".into(), line: 3 };
         let lines = [(script.as_str(), 3)];
         let elsewhere = BTreeSet::new();
-        let look = Look {
-            texts: &texts,
-            stacks: &[&frame],
-            script: None,
-            lines: &lines,
-            elsewhere,
-            sites: Vec::new(),
-        };
+        let look = Look { stacks: &[&frame], elsewhere, ..looks(&texts, &lines) };
         let keeper = super::super::tests::attribute("Tracker", "rows", "dict");
         let at = |file| look.at(&keeper, Some(file), &|f| f != "package.py").unwrap();
         let (file, found) = at(&class);
@@ -346,15 +348,14 @@ mod tests {
         create_dir_all(&folder).unwrap();
         let source = "cache = {}\nfor i in data:\n    x = load(i)\n    out = net(x)\n    cache.setdefault(i, []).append(out)\n    cache[i].append(x)\n    cache[i].append(out.sum())\n";
         let [file] = written(&folder, [("train.py", source)]);
-        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let texts = a_job();
         let keeper = super::super::tests::global("cache", "dict");
         let told = |lines: &[u32], sites: &[(&[u32], f64)]| {
             let lines: Vec<_> = lines.iter().map(|l| (file.as_str(), *l)).collect();
             let at = |lines: &[u32]| lines.iter().map(|l| (file.as_str(), *l)).collect();
             let sites = sites.iter().map(|(lines, share)| (at(lines), *share)).collect();
             let script = Some(file.as_str());
-            let look =
-                Look { texts: &texts, stacks: &[], script, lines: &lines, elsewhere: BTreeSet::new(), sites };
+            let look = Look { script, sites, ..looks(&texts, &lines) };
             match look.at(&keeper, script, &|_| true)?.1 {
                 Found::One(one, _) => Some((one.line, None)),
                 Found::Each(all) => look
@@ -380,12 +381,9 @@ mod tests {
         let other = "from .other import registry\nROWS = []\nROWS.append(registry)\n";
         let [layers, registry, _] =
             written(&folder, [("layers.py", layers), ("registry.py", registry), ("other.py", other)]);
-        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let texts = a_job();
         let mut keeper = super::super::tests::global("ROWS", "list");
         keeper.module = Some("pkg.registry".into());
-        fn looks<'a>(texts: &'a Texts<'a>, lines: &'a [(&'a str, u32)]) -> Look<'a> {
-            Look { texts, stacks: &[], script: None, lines, elsewhere: BTreeSet::new(), sites: Vec::new() }
-        }
         let found =
             |lines: &[(&str, u32)]| looks(&texts, lines).at(&keeper, Some(&registry), &|_| true).unwrap();
         assert_eq!(found(&[]).1, Found::Several, "either may be it");
@@ -422,18 +420,11 @@ mod tests {
             ("run.py", "net = Linear(3)\nnet(rand(9))\n"),
         ];
         let [package, hook, run] = written(&folder, files);
-        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let texts = a_job();
         let (frame, lines) = (Frame { file: run.clone(), line: 2, ..Frame::default() }, [(run.as_str(), 2)]);
         let keeper = super::super::tests::attribute("Linear", "acts", "list");
         let elsewhere = BTreeSet::from([run.as_str(), hook.as_str()]);
-        let look = Look {
-            texts: &texts,
-            stacks: &[&frame],
-            script: None,
-            lines: &lines,
-            elsewhere,
-            sites: Vec::new(),
-        };
+        let look = Look { stacks: &[&frame], elsewhere, ..looks(&texts, &lines) };
         let (file, found) = look.at(&keeper, Some(&package), &|f| f != package).unwrap();
         assert!(
             file == hook && matches!(found, Found::One(Statement { line: 4, .. }, 0)),
