@@ -113,7 +113,7 @@ impl Line {
         if of_optimizer && is_state && self.kept.named.is_none() {
             return;
         }
-        // Growth that was told is no thread's own.
+        // What each thread makes once is no growth. What was established before falls by its own rules.
         if self.kept.named.is_none()
             && self.queue.named.is_none()
             && !self.remade

@@ -34,41 +34,29 @@ impl Replay {
 
     /// The replay begins anew at this moment: nobody knows what had been freed when an answer of before came.
     pub(super) fn forget_answers(&mut self, until: Nanos) {
-        let Some(mut answers) = self.meta.get_mut("holders").map(Value::take) else { return };
-        for answer in answers.as_array_mut().into_iter().flatten() {
-            let at = Nanos(answer["at_ns"].as_u64().unwrap_or(0));
-            for f in findings(answer).filter(|f| f.get("freed").is_none()) {
-                if at <= until {
-                    f["freed"] = Value::Null;
-                } else {
-                    self.answer_due = self.answer_due.into_iter().chain([at]).min();
-                }
-            }
-        }
-        self.meta["holders"] = answers;
+        self.settle_answers(Nanos(until.0.saturating_add(1)), |_, _| None);
     }
 
     /// Something is to be applied that happened at this moment: first what the answers of before are about is looked at.
     #[inline]
     pub(super) fn note_answers(&mut self, now: Nanos) {
         if self.answer_due.is_some_and(|due| due < now) {
-            self.check_answers(now);
+            // What was answered before the first event is of a part that this recording has no more. A fact may come long before the events of
+            // its time, which are written a page at a time.
+            self.settle_answers(now, |replay, about| replay.freed_of(about).filter(|_| replay.events > 0));
         }
     }
 
-    /// Notes what has been freed of what was asked about, in the answers of before this moment.
+    /// Notes in the answers of before this moment what had been freed of what was asked about, as `freed` says.
     #[cold]
-    fn check_answers(&mut self, now: Nanos) {
-        let mut answers = self.meta["holders"].take();
+    fn settle_answers(&mut self, now: Nanos, freed: impl Fn(&Replay, &Value) -> Option<f64>) {
+        let Some(mut answers) = self.meta.get_mut("holders").map(Value::take) else { return };
         self.answer_due = None;
         for answer in answers.as_array_mut().into_iter().flatten() {
             let at = Nanos(answer["at_ns"].as_u64().unwrap_or(0));
             for f in findings(answer).filter(|f| f.get("freed").is_none()) {
                 if at < now {
-                    // What was answered before the first event is of a part that this recording has no more. A fact may come long before the events
-                    // of its time, which are written a page at a time.
-                    let freed = self.freed_of(&f["about"]).filter(|_| self.events > 0);
-                    f["freed"] = freed.into();
+                    f["freed"] = freed(self, &f["about"]).into();
                 } else {
                     self.answer_due = self.answer_due.into_iter().chain([at]).min();
                 }
