@@ -5,6 +5,7 @@ mod support;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strandline::reader::{FactsFollower, Reader};
 use support::{Folder, Job, Recording, cache, command, python, python_3_13, python_with_transformers, root};
@@ -170,6 +171,36 @@ fn a_thread_that_c_code_has_ended_has_no_frames() {
     }
 }
 
+/// Whoever asks has to wait for its turn as well: the job's end waits longer for the last question where threads wait for a processor.
+#[test]
+fn a_short_job_on_a_busy_machine_is_searched_as_it_ends() {
+    let folder = Folder::new("busy");
+    std::fs::write(
+        folder.join("train.py"),
+        "import torch\nw = torch.zeros(8, device='cuda', requires_grad=True)\no = torch.optim.SGD([w])\nkept = []\n\
+         for _ in range(60):\n    kept.append(torch.zeros(1 << 20, device='cuda'))\n    w.sum().backward()\n    o.step()\n",
+    )
+    .expect("a file");
+    let mut job = Command::new(command());
+    job.args(["run", "-o", "rec", "--"]).arg(python()).arg("train.py").current_dir(folder.path());
+    let is_over = AtomicBool::new(false);
+    let busy = 2 * std::thread::available_parallelism().map_or(2, |n| n.get());
+    let output = std::thread::scope(|threads| {
+        for _ in 0..busy {
+            threads.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let output = job.output();
+        is_over.store(true, Relaxed);
+        output.expect("the command starts")
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("train.py:6: kept.append("), "{said}");
+}
+
 /// `cargo test --test holder cpython -- --ignored --nocapture`; `CPYTHON_TESTS` names other modules.
 #[test]
 #[ignore = "minutes: CPython's own tests in two versions, each with and without a probe all the time"]
@@ -205,13 +236,13 @@ fn under_churn_nothing_else_is_ever_named_and_the_job_is_the_same_job() {
         let folder = Folder::new("churn");
         let job = Job::python_at(&folder, python(), "tests/python/churn.py", &[seconds]);
         let recording = folder.join("recording.strand");
-        let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ended = std::sync::Arc::new(AtomicBool::new(false));
         let watch = std::thread::spawn({
             let ended = ended.clone();
             move || all_answers(&recording, &ended)
         });
         let ran = job.env("STRANDLINE_PROBE", probe).run().succeeded();
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.store(true, Relaxed);
         Recording::read(&ran.recording()).whole();
         (ran.stdout(), watch.join().expect("no panic"))
     };
@@ -240,13 +271,10 @@ fn under_churn_nothing_else_is_ever_named_and_the_job_is_the_same_job() {
 }
 
 /// Every answer in a recording that is being written, by the number of its question, until the job has ended.
-fn all_answers(
-    recording: &Path,
-    ended: &std::sync::atomic::AtomicBool,
-) -> std::collections::BTreeMap<u64, Value> {
+fn all_answers(recording: &Path, ended: &AtomicBool) -> std::collections::BTreeMap<u64, Value> {
     let (mut follower, mut all) = (None, std::collections::BTreeMap::new());
     loop {
-        let last = ended.load(std::sync::atomic::Ordering::Relaxed);
+        let last = ended.load(Relaxed);
         follower = follower.or_else(|| Reader::open(recording).ok().map(FactsFollower::from_reader));
         for facts in follower.as_mut().map(FactsFollower::poll).unwrap_or_default() {
             for answer in facts.get("holders").and_then(Value::as_array).into_iter().flatten() {

@@ -1,8 +1,9 @@
 //! The moment at which the interpreter begins to end: the last at which globals, and what a traceback keeps, are still there.
 //!
 //! A function of ours that `atexit` calls tells the watcher, waits for its last question, and answers it at once, on the thread that
-//! ends the interpreter. It takes no longer than what is left of the budget, and never more than [`LONGEST`]; nothing is printed, and the
-//! exit status is not touched.
+//! ends the interpreter. It searches no longer than what is left of the budget, and waits no longer than [`LONGEST`], or [`LONGEST_BUSY`]
+//! where more threads want to run than there are processors, since the watcher then has to wait for its turn as well; nothing is printed,
+//! and the exit status is not touched.
 
 use super::budget::SLICE;
 use super::pace;
@@ -17,10 +18,13 @@ use serde_json::json;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Nanoseconds that the end of a job is put off at most.
+/// Nanoseconds that the end of a job is put off at most, and the same on a busy machine.
 const LONGEST: u64 = 400_000_000;
+const LONGEST_BUSY: u64 = 2_000_000_000;
 /// Between two looks for the question.
 const WAIT: Duration = Duration::from_millis(1);
+/// So many looks in a row that find no thread waiting for a processor: the machine is not busy.
+const CALM: u32 = 16;
 
 /// Answers the last question. Called by `atexit`, with the GIL held.
 #[cold]
@@ -32,13 +36,23 @@ pub(crate) fn at_exit() {
     if config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
         return;
     }
-    let most = match config.probe {
-        Some(Pace::Budget) => pace::left(since_began(began), charged(), true).min(LONGEST),
+    let left = |now| match config.probe {
+        Some(Pace::Budget) => pace::left(since_began(now), charged(), true),
         _ => LONGEST,
     };
+    let most = left(began).min(LONGEST);
     ENDING.store(true, Release);
-    // What is begun ends before all is used up.
-    while clock::moment().mono_ns.saturating_sub(began) + SLICE < most {
+    let mut calm = 0;
+    loop {
+        let now = clock::moment().mono_ns;
+        // What is begun ends before all is used up.
+        let waited = now.saturating_sub(began) + SLICE;
+        if waited >= most {
+            calm = if is_busy() { 0 } else { calm + 1 };
+            if calm == CALM || waited >= LONGEST_BUSY || left(now) < SLICE {
+                break;
+            }
+        }
         if WANTED.load(Acquire) {
             guarded_slice();
         } else if LAST_ASKED.load(Acquire) || !recorder::is_recording() {
@@ -53,4 +67,28 @@ pub(crate) fn at_exit() {
     let slices = overhead::paused().saturating_sub(before);
     let waited = clock::moment().mono_ns.saturating_sub(began).saturating_sub(slices);
     add_pause(waited, waited);
+}
+
+/// Whether more threads want to run on this machine than it has processors.
+fn is_busy() -> bool {
+    // SAFETY: asks for a number.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let wanting = std::fs::read_to_string("/proc/loadavg").ok().and_then(|text| wanting(&text));
+    wanting.is_some_and(|n| processors > 0 && n > processors as u64)
+}
+
+/// Threads that run or want to, this one among them: `0.61 0.40 0.38 3/214 11206` (proc_loadavg(5)).
+fn wanting(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wanting;
+
+    #[test]
+    fn threads_that_want_to_run_are_read_from_the_kernels_line() {
+        assert_eq!(wanting("0.61 0.40 0.38 3/214 11206\n"), Some(3));
+        assert_eq!((wanting(""), wanting("0.61 0.40 0.38 x/214 1")), (None, None));
+    }
 }
