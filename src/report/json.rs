@@ -9,6 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
+use super::later::later;
 use super::model::{Facts, Known, Moment, Process, Report, because, capacity, fatal, remedy, tried};
 use super::ranks::Ranks;
 use crate::detect::{Finding, Outcome, post_mortem};
@@ -119,6 +120,11 @@ pub(super) fn process(p: &Process<'_>) -> Value {
     });
     if let Some(n) = p.at_step {
         told["at_step"] = json!(n);
+    }
+    if let Some(whole) = p.at_end() {
+        told["at_end"] = json!({
+            "steps": whole.replay.steps(), "verdict": whole.verdict.outcome.name(), "reason": whole.verdict.reason,
+        });
     }
     told
 }
@@ -303,6 +309,9 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
     let sites = f.sites.iter().filter_map(|s| Some(site(p, &s.site(p.replay)?, s.share))).collect();
     if let Some(m) = v.as_object_mut() {
         m.insert("sites".into(), Value::Array(sites));
+        if let Some(later) = later(p, f) {
+            m.insert("at_end".into(), json!(later.name()));
+        }
     }
     v
 }

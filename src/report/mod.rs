@@ -13,6 +13,7 @@ mod files;
 mod held;
 pub mod html;
 pub mod json;
+mod later;
 mod left;
 mod markup;
 pub mod metrics;

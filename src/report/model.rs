@@ -54,6 +54,8 @@ pub struct Process<'a> {
     pub ended: Ended,
     /// What is said is said of the end of this step; `None`: of the end of the recording.
     pub at_step: Option<u32>,
+    /// The same process as its whole recording has it, where `at_step` is one of its steps.
+    pub whole: Option<Box<Process<'a>>>,
     /// Whether the host's out-of-memory killer ended it.
     pub killer: HostKiller,
     /// What of strandline it may have died of.
@@ -104,6 +106,7 @@ impl<'a> Process<'a> {
             damage: Vec::new(),
             ended: Ended::Unknown,
             at_step: None,
+            whole: None,
             killer: HostKiller::default(),
             self_fault: None,
             cost: Cost::default(),

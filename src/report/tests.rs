@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 mod doors;
 mod job;
 mod killed;
+mod later;
 mod many;
 
 use self::job::{CALL, FORWARD, GIB, Job, Judged, MAIN, MIB, STASH, as_known, rank};

@@ -38,7 +38,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
             let hint = "click a step in the page, or use --at with --format text or json";
             return Err(Error::usage("the page shows every step", hint));
         }
-        judged = analyze::judge_at_step(&judged, step, &suppressions)?;
+        judged = analyze::judge_at_step(judged, step, &suppressions)?;
     }
     let mut report = analyze::report(&judged, None);
     report.source_links = options.source_links.map(|to| links(to, &judged)).transpose()?;

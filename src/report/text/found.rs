@@ -1,6 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
+use super::super::later::later;
 use super::super::model::{Ended, Facts, Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
@@ -146,6 +147,14 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
     if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {
         say(label, &when);
+    }
+    let later = later(p, f);
+    if let Some((later, by)) = later.zip(p.by_end()) {
+        say("later", &format!("{by}, {}", later.words()));
+    }
+    // What has ended by itself needs no advice.
+    if later.is_some_and(|l| l.has_ended()) {
+        return;
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &fix.in_words()),

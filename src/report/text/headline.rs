@@ -1,6 +1,7 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::held::HeldBy;
+use super::super::later::later;
 use super::super::model::{Ended, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
@@ -34,6 +35,9 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         return Some(format!(
             "this is not called a leak, because {why}. If your code is meant to empty or limit what holds this memory, it did not do so in time; otherwise this is a leak that you should fix"
         ));
+    }
+    if let Some((later, by)) = later(p, f).filter(|l| l.has_ended()).zip(p.by_end()) {
+        return Some(format!("until then this looked like a leak, because {why}; {by}, {}", later.words()));
     }
     // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.
     let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
@@ -140,11 +144,18 @@ impl Report<'_> {
                 format!("{text}{of}{}", beside.map(|b| format!(" {b}")).unwrap_or_default())
             }
         };
-        match Ranks::of(self).and_then(|ranks| ranks.summary(self)) {
-            Some(differ) => format!("{text} {differ}"),
-            None => text,
-        }
+        let differ = Ranks::of(self).and_then(|ranks| ranks.summary(self));
+        [Some(text), differ, as_of(p)].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Of a past step: that the whole recording has another verdict.
+fn as_of(p: &Process<'_>) -> Option<String> {
+    let (step, whole, by) = (p.at_step?, p.at_end()?, p.by_end()?);
+    let (noun, phrase) = (p.replay.step_source().noun(), whole.phrase().0);
+    let step = thousands(step.into());
+    (phrase != p.phrase().0)
+        .then(|| format!("This is the verdict as of the end of {noun} {step}; {by}, it is {phrase}."))
 }
 
 /// What is said of a process, with its punctuation; `alone`: others differ, and it is named.

@@ -92,7 +92,7 @@ fn workers(recordings: usize) -> usize {
 /// # Errors
 /// None of them has such a step, or one cannot be read again.
 pub(crate) fn judge_at_step(
-    judged: &[Judged],
+    judged: Vec<Judged>,
     step: u32,
     suppressions: &Suppressions,
 ) -> Result<Vec<Judged>, Error> {
@@ -101,8 +101,11 @@ pub(crate) fn judge_at_step(
         |events| progress.show(|| format!("reading again: {:.1} million events", events as f64 / 1e6));
     let (mut all, mut refused) = (Vec::new(), Vec::new());
     for j in judged {
-        match Moment::Step(step).find(j) {
-            Ok(place) => all.push(until_then(j, step, place.events, suppressions, &mut tell)?),
+        match Moment::Step(step).find(&j) {
+            Ok(place) => {
+                let then = until_then(&j, step, place.events, suppressions, &mut tell)?;
+                all.push(Judged { whole: Some(Box::new(j)), ..then });
+            }
             Err(why) => refused.push((j, why)),
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct Judged {
     pub(super) self_fault: Option<SelfFault>,
     /// Where it was left off, of a recording that goes on.
     pub(super) until: Option<Until>,
+    /// Of one that was left off: the same with all of its recording.
+    pub(super) whole: Option<Box<Judged>>,
 }
 
 /// A past moment that is judged as if it were now: the end of a step.
@@ -72,6 +74,7 @@ impl Judged {
         process.damage = self.read.damage.clone();
         process.ended = self.ended;
         process.at_step = self.until.map(|u| u.step);
+        process.whole = self.whole.as_ref().map(|whole| Box::new(whole.process()));
         process.killer = self.killer;
         process.self_fault.clone_from(&self.self_fault);
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));

@@ -107,6 +107,7 @@ impl Judged {
             killer: end.killer,
             self_fault,
             until,
+            whole: None,
         };
         judged.known = known_of(&judged);
         judged.native = judged.native();
