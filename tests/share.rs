@@ -116,3 +116,39 @@ fn nothing_of_the_jobs_own_is_in_a_report_to_share() {
     assert!(text.contains("your/file1.py:"), "{text}");
     assert!(json.to_string().contains("<code 1>"), "{json}");
 }
+
+/// The statement that keeps the memory stays, without its names.
+#[test]
+fn the_statement_that_keeps_is_told_without_its_names() {
+    let folder = Folder::new("share-kept");
+    let script = folder.join("zebra_keep.py");
+    let text = "import torch\n\
+                model = torch.nn.Linear(512, 512).to('cuda')\n\
+                optimizer = torch.optim.SGD(model.parameters())\n\
+                zebra_rows = []\n\
+                for step in range(40):\n    \
+                    zebra_out = model(torch.randn(512, 512, device='cuda'))\n    \
+                    zebra_out.square().mean().backward()\n    \
+                    optimizer.step()\n    \
+                    optimizer.zero_grad()\n    \
+                    zebra_rows.append(zebra_out.detach())\n";
+    std::fs::write(&script, text).expect("a script");
+    let recordings = folder.join("rec");
+    let mut run = Command::new(command());
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        run.env_remove(name);
+    }
+    run.env("XDG_CACHE_HOME", support::cache()).env_remove("LD_PRELOAD");
+    run.args(["run", "-o"]).arg(&recordings).arg("--").arg(python()).arg(&script);
+    let ran = run.output().expect("the command starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = |words: &[&str]| {
+        let told =
+            Command::new(command()).arg("report").arg(&recordings).args(words).output().expect("it starts");
+        String::from_utf8(told.stdout).expect("UTF-8")
+    };
+    let (open, shared) = (report(&[]), report(&["--share"]));
+    assert!(open.contains("zebra_rows.append(zebra_out.detach())"), "{open}");
+    assert!(shared.contains("kept at    your/file1.py:10: name1.append(name2.detach())"), "{shared}");
+    assert!(!shared.contains("zebra"), "{shared}");
+}

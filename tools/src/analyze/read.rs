@@ -110,8 +110,28 @@ impl Judged {
             whole: None,
         };
         judged.known = known_of(&judged);
+        if let Some(share) = share {
+            let open = Judged::read_by(path, outcome, suppressions, None, (until, iterations), tell)?;
+            judged.learn(&open, share);
+        }
         judged.native = judged.native();
         Ok(judged)
+    }
+
+    /// Takes over the statements that keep what was found, folded, from the same recording as it is: the user's source has the real names.
+    fn learn(&mut self, open: &Judged, share: &Share) {
+        let cwd = open.replay.meta()["cwd"].as_str().unwrap_or_default();
+        for (f, known) in self.detector.findings().iter().zip(&mut self.known).filter(|(f, _)| f.id > 0) {
+            let real =
+                open.findings().iter().zip(&open.known).find(|(g, _)| (g.id, g.kind) == (f.id, f.kind));
+            if let Some((_, real)) = real {
+                let mut kept = share.kept(real, cwd);
+                // The advice at the statement would name what it names.
+                kept.kept_at.iter_mut().for_each(|k| k.remedy = f.kind.remedy().map(str::to_owned));
+                (known.kept_at, known.kept_too, known.modified) =
+                    (kept.kept_at, kept.kept_too, kept.modified);
+            }
+        }
     }
 
     /// The same with what filled its devices, which takes a second pass.

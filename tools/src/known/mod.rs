@@ -19,7 +19,7 @@ use strandline::replay::Replay;
 use strandline::report::{Fix, HeldBy, Holder, Known};
 
 /// What is known of a finding. `began`: when its recording did, in nanoseconds of the Unix epoch. `share`: what has folded the replay's
-/// lines, if they are; the user's source is not looked into then.
+/// lines, if they are; the user's source is not looked into then (see `Share::kept`).
 pub(crate) fn about(
     finding: &Finding,
     replay: &Replay,

@@ -5,6 +5,7 @@
 
 mod fold;
 mod public;
+mod statement;
 
 use fold::Fold;
 use public::sentence;
