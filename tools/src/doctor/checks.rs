@@ -81,10 +81,13 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
     )
 }
 
+/// What helps where the program, or its torch, is in another environment.
+const ENVIRONMENT: &str = "activate the job's environment (source venv/bin/activate, conda activate NAME), or name its python: strandline doctor -- venv/bin/python train.py";
+
 fn program(patient: &Patient) -> Check {
     let name = patient.job.program.to_string_lossy();
     let Some(path) = patient.job.find() else {
-        return Check::bad("command", format!("{name}: not found"), "is the right environment active?");
+        return Check::bad("command", format!("{name}: not found"), ENVIRONMENT);
     };
     if let Some(told) = job::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
         return Check::bad("command", told.why, told.instead);
@@ -119,9 +122,7 @@ const NEWEST: (u32, u32) = (2, 15);
 fn torch(python: &Path, torch: &Torch) -> Check {
     let python = say::path(python);
     match torch {
-        Torch::Absent => {
-            Check::bad("torch", format!("{python} has no torch"), "is the right environment active?")
-        }
+        Torch::Absent => Check::bad("torch", format!("{python} has no torch"), ENVIRONMENT),
         Torch::CpuOnly(version) => {
             let fix = "install the CUDA build: pip install torch (Linux x86-64)";
             Check::bad("torch", format!("torch {version} is built without CUDA"), fix)

@@ -39,6 +39,8 @@ struct Facts {
     elsewhere: Option<Elsewhere>,
     hidden: Option<Elsewhere>,
     linkage: Option<Linkage>,
+    /// That there is no such script.
+    script: Option<String>,
     python: bool,
     torch: Option<Torch>,
     device: bool,
@@ -57,6 +59,7 @@ impl Facts {
             elsewhere: job::elsewhere(job, |name| std::env::var(name).ok()),
             hidden: job::hidden(job),
             linkage: path.as_deref().and_then(probe::linkage_of_interpreter),
+            script: python.then(|| job::script_is_there(&job.arguments).err()?.to_string().into()).flatten(),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),
@@ -96,10 +99,14 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     if let Some(hidden) = facts.hidden.as_ref().filter(|_| facts.ended == Some(Ended::Exit(0))) {
         return (hidden.why.clone(), Some(hidden.instead.clone()));
     }
+    // Python itself ends with 2 where it cannot open the script.
+    if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
+        let next = "strandline run PATH/TO/train.py    the path from this folder";
+        return (format!("there was no job to record: {script}"), Some(next.to_string()));
+    }
     let no_call = "no CUDA call was seen";
     let has_failed = !matches!(facts.ended, Some(Ended::Exit(0)) | None);
     let why = match &facts.torch {
-        // Python itself ends with 2 where it cannot open the script.
         Some(Torch::Absent) if facts.ended != Some(Ended::Exit(2)) => {
             format!("{no_call}: this python has no torch")
         }
@@ -145,6 +152,9 @@ mod tests {
         assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));
         let gpu = Facts { torch: Some(Torch::Cuda("2.11.0".into())), device: true, ..python() };
         assert!(why(gpu).ends_with("the job did not use a GPU"));
+        let absent = Some("gone.py: no such file".to_owned());
+        let absent = Facts { script: absent, ended: Some(Ended::Exit(2)), ..python() };
+        assert_eq!(why(absent), "there was no job to record: gone.py: no such file");
         let script = Facts { python: false, program: "bash".into(), device: true, ..python() };
         assert!(why(script).contains("what bash started lost LD_PRELOAD"));
         let failed =
