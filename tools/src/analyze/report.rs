@@ -4,6 +4,7 @@ use super::judged::Judged;
 use crate::say::shown;
 use crate::{recording, words};
 use std::path::Path;
+use strandline::detect::Outcome;
 use strandline::report::{Exit, Process, Report};
 
 /// What can be printed about them.
@@ -41,10 +42,14 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         1 => named(place),
         _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
     };
-    vec![
+    let is_oom = worst.verdict.outcome == Outcome::Oom;
+    let advise = is_oom.then(|| (format!("strandline advise{one}"), "what would lower the peak".to_string()));
+    let mut next = Vec::from_iter(advise);
+    next.extend([
         (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),
         (format!("strandline report{} --format json", named(place)), "for a program".to_string()),
-    ]
+    ]);
+    next
 }
 
 /// Whether a recorded process has not ended.
