@@ -109,7 +109,7 @@ fn an_alert_is_told_once_and_every_action_gets_the_verdict() {
     let [alert] = alerts.as_slice() else { panic!("one alert: {}", did.stderr) };
     assert!(alert.starts_with("strandline: ALERT GPU 0 full at step "), "{alert}");
     assert!(alert.contains("growth at alert.py:"), "{alert}");
-    let now = did.stderr.lines().find_map(|l| l.strip_prefix("  now    step ")).expect("where it stands");
+    let now = did.stderr.lines().find_map(|l| l.strip_prefix("  as of  step ")).expect("where it stands");
     let step: u32 = now.split(' ').next().and_then(|n| n.parse().ok()).expect("a step");
     assert!((5..60).contains(&step) && now.contains("8 MiB more a step since step "), "{now}");
 

@@ -5,7 +5,7 @@ use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
 use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
-use super::super::units::{plural, seconds, size, size_f, thousands};
+use super::super::units::{duration, plural, seconds, size, size_f, thousands};
 use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom, may_be_loading};
 use crate::event::Frame;
@@ -52,7 +52,7 @@ pub fn alert(
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         say("kept", &kept_at(p, kept));
     }
-    say("now", &now(p, f));
+    say("as of", &as_of(p, f));
     if let Some(s) = site(p, f) {
         let stream =
             f.stream.filter(|s| s.side && f.kind.is_leak()).map(|s| format!(", on side stream {}", s.id.0));
@@ -147,9 +147,12 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
     if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
 }
 
-/// `step 6 · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`.
-fn now(p: &Process<'_>, f: &Finding) -> String {
+/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`. Who reads it may read it later.
+fn as_of(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
+    if f.grain != GrainName::Tick {
+        parts[0].push_str(&format!(" (at {})", duration(p.replay.time().0)));
+    }
     if let Some(d) = p.replay.device(f.device) {
         let usable = p.replay.usable(d.id);
         let word = if usable.is_some() && usable == p.replay.limit(d.id) { "allowed" } else { "usable" };
