@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Which findings count, and whether they fail the command.
 #[derive(Args, Debug)]
 pub(crate) struct Gate {
-    /// Exit with 81 on a leak, 84 on growth, or 83 if there was too little to judge; `strandline run` does so only if the job itself exits with 0
+    /// Exit with 81 on a leak, 84 on growth, or 83 if there was too little to judge
     #[arg(long)]
     pub(crate) fail_on_leak: bool,
     /// With --fail-on-leak: do not fail on TOO SHORT or NOT JUDGED

@@ -40,13 +40,16 @@ Exit status of `run`:
   126        the job cannot be executed
   127        the job is not found";
 
+/// Of `--known`, whose keys `docs/known.md` explains.
+const KNOWN: &str = "A JSON file of known leaks and their fixes: [{\"known\": NAME, \"kinds\": [KIND], \"files\": [FILE], \"remedy\": TEXT}, ...]; may be given several times";
+
 /// Finds GPU memory leaks in a PyTorch job without changing its code.
 #[derive(Parser, Debug)]
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// A JSON file of known leaks and their fixes (format: docs/known.md); may be given several times
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Files of known leaks and their fixes.
+    #[arg(long, global = true, value_name = "FILE", help = KNOWN)]
     pub(crate) known: Vec<PathBuf>,
     /// What to do.
     #[command(subcommand)]

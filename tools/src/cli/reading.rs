@@ -17,8 +17,22 @@ pub(crate) struct Top {
     pub(crate) suppressions: Vec<PathBuf>,
 }
 
+/// What a reader of a report asks for first.
+const WORDS: &str = "\
+Words of the report:
+  step           ends with optimizer.step(), or as the report's line `run` says; what is allocated
+                 after it belongs to the next step
+  left behind    blocks of earlier steps that were not freed; those of the last steps are too new
+                 to judge
+  temporaries    what one forward, backward or optimizer step allocates and frees again
+  unclassified   of no class: workspaces of libraries, rounding, data that stays on the GPU
+  90 % interval  the GPU will be full in this range in nine of ten such jobs
+  totals match PyTorch's
+                 recorded sizes add up to PyTorch's own counters: nothing is missing";
+
 /// `strandline report`
 #[derive(Args, Debug)]
+#[command(after_help = WORDS)]
 pub(crate) struct Report {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,

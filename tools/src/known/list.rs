@@ -80,7 +80,7 @@ fn read(file: &Path) -> Result<Vec<Leak>, Error> {
     let text = std::fs::read_to_string(file).map_err(|e| Error::io(what, file, e).status(status::USAGE))?;
     parse(&text).map_err(|why| {
         let what = format!("{what}: {}: {why}", say::path(file));
-        let hint = "docs/known.md has the keys and an example";
+        let hint = "write it like [{\"known\": \"our#12\", \"kinds\": [\"step-growth\"], \"files\": [\"data/cache.py\"], \"remedy\": \"call clear()\"}]";
         Error::usage(what, hint)
     })
 }
