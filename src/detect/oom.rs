@@ -300,7 +300,8 @@ impl PostMortem {
             Cause::Batch => {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
-                let times = if times >= INCREDIBLE { thousands(times as u64) } else { format!("{times:.1}") };
+                let times =
+                    if times >= INCREDIBLE { thousands(times.round() as u64) } else { format!("{times:.1}") };
                 let short = format!("step {step} needed {times}× what the median step needs");
                 (
                     short,
