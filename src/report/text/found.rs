@@ -33,6 +33,11 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
     Facts::of(p.replay).searches().is_some() && has_ended && f.kind.has_holder() && f.is_active_leak()
 }
 
+/// What the job says where it ended too early (`preload/src/probe/questions.rs`).
+const CUT_SHORT: &str = "the job ended before the search did";
+/// What is said where no search began, and what helps.
+const NOT_SEARCHED: &str = "unknown: the job ended before its objects were searched. Run it for more steps, or set STRANDLINE_PROBE=on, which searches as soon as memory grows";
+
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
     let all = || p.findings.iter().enumerate().map(|(i, f)| (i, f, p.known.get(i)));
@@ -125,10 +130,11 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
             if f.is_remade() && known.is_some_and(|k| k.kept_at.is_some()) => {}
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
-        Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
-        Some(HeldBy::NotRun) if is_searchable(p, f) => {
-            say("held by", "unknown: the job ended before its objects were searched");
+        Some(HeldBy::Skipped(why)) if why == CUT_SHORT => {
+            say("held by", &format!("unknown: {why}. A longer run gives the search more time"));
         }
+        Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
+        Some(HeldBy::NotRun) if is_searchable(p, f) => say("held by", NOT_SEARCHED),
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
