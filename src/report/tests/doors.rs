@@ -293,6 +293,34 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
 }
 
 #[test]
+fn a_second_statement_is_told_to_programs() {
+    let judged = rank(0, 1, true);
+    let at = |line: u32, source: &str| KeptAt {
+        file: "/home/u/job/leak.py".into(),
+        line,
+        source: source.into(),
+        remedy: None,
+    };
+    let (kept_at, kept_too) = (Some(at(11, "hist.append(loss)")), Some((at(9, "masks.append(mask)"), 0.25)));
+    let known = Known { kept_at, kept_too, ..Known::default() };
+    let process = Process { known: vec![known], ..judged.process() };
+    let told = value(&Report { processes: vec![process], ..Report::default() });
+    assert_eq!(
+        told["processes"][0]["findings"][0]["kept_too"],
+        json!({ "file": "/home/u/job/leak.py", "line": 9, "source": "masks.append(mask)", "share": 0.25 })
+    );
+}
+
+#[test]
+fn what_helps_a_search_that_the_end_of_the_job_cut_short_is_told() {
+    let judged = rank(0, 1, true);
+    let held_by = HeldBy::Skipped("the job ended before the search did".into());
+    let process = Process { known: vec![Known { held_by, ..Known::default() }], ..judged.process() };
+    let text = one_line(&Report { processes: vec![process], ..Report::default() });
+    assert!(text.contains("before the search did. A longer run gives the search more time"), "{text}");
+}
+
+#[test]
 fn a_source_that_was_modified_since_is_told_in_every_door() {
     let judged = rank(0, 1, true);
     let modified = Some("/home/u/job/leak.py".to_owned());
