@@ -232,6 +232,7 @@ fn compose(
         current_bytes_per_step: rate.current,
         bytes_now,
         blocks_now,
+        not_counted: not_counted(members),
         steps_to_oom: None,
         seconds_to_oom: None,
         with_others: false,
@@ -262,7 +263,7 @@ fn certainty(
         .iter()
         .fold((0u64, 0u64), |s, m| (s.0 + m.growth.now.blocks, s.1.saturating_add(m.growth.now.bytes)));
     match lead.growth.rule {
-        Rule::Kept { marks, life, trend } => {
+        Rule::Kept { marks, life, trend, .. } => {
             let longest = members.iter().filter_map(|m| match m.growth.rule {
                 Rule::Kept { marks, trend, .. } if trend.abs() < STEADY => Some(marks),
                 _ => None,
@@ -306,6 +307,15 @@ fn certainty(
         word = Certainty::Note;
     }
     (before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty)), evidence)
+}
+
+/// See [`Finding::not_counted`]: of what no more comes of, all is counted.
+fn not_counted(members: &[Member]) -> u32 {
+    let age = |m: &Member| match m.growth.rule {
+        Rule::Kept { age, .. } if !m.growth.stalled => age,
+        _ => 0,
+    };
+    members.iter().map(age).max().unwrap_or(0)
 }
 
 /// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.

@@ -150,6 +150,8 @@ pub struct Finding {
     pub bytes_now: u64,
     /// Blocks left behind at the last mark.
     pub blocks_now: u64,
+    /// Neither counts what the last marks allocated, so many of them: such blocks are too new to be judged.
+    pub not_counted: u32,
     /// When the device will be full; `None` where its size is not known.
     pub steps_to_oom: Option<StepsToOom>,
     /// The same in seconds; `None` also where no clock tells how long a step takes.

@@ -27,8 +27,8 @@ const STATE_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     /// Blocks are kept: so many different marks left some, that long was the longest life that had ended at their line, and
-    /// that is the trend of their births.
-    Kept { marks: u32, life: u32, trend: f64 },
+    /// that is the trend of their births. A block is counted from this age on.
+    Kept { marks: u32, life: u32, trend: f64, age: u32 },
     /// Blocks come faster than they go.
     Backlog { life: u32 },
     /// No fewer blocks than before are made anew, and larger or more of them each time: so often.
@@ -153,7 +153,7 @@ fn kept(n: &Named, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
     // Survivors are told late by as much as they must have lived for.
     let seen = mark.saturating_sub(n.age.saturating_sub(GRACE));
     Growth {
-        rule: Rule::Kept { marks: k.marks, life: n.life.max(t.longest_life), trend: k.trend },
+        rule: Rule::Kept { marks: k.marks, life: n.life.max(t.longest_life), trend: k.trend, age: n.age },
         onset: k.first.saturating_add(GRACE),
         base: Point::default(),
         now: k.total,

@@ -101,6 +101,7 @@ impl<'a> Note<'a> {
             current_bytes_per_step: self.rate,
             bytes_now: bytes,
             blocks_now: blocks,
+            not_counted: 0,
             steps_to_oom: None,
             seconds_to_oom: None,
             with_others: false,

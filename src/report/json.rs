@@ -293,6 +293,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "current_bytes_per_step": number(f.current_bytes_per_step),
         "bytes_now": f.bytes_now,
         "blocks_now": f.blocks_now,
+        "newest_steps_not_counted": f.not_counted,
         "with_others": f.with_others,
         "steps_to_oom": f.steps_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
         "seconds_to_oom": f.seconds_to_oom.map(|s| forecast([s.low, s.mid, s.high])),

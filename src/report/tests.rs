@@ -275,7 +275,8 @@ fn every_key_of_the_schema_is_there() {
     has(
         "/processes/0/findings/0",
         "kind severity grain device stream first_step detected_step withdrawn_step bytes_per_step blocks_per_step \
-         current_bytes_per_step bytes_now blocks_now steps_to_oom explain held_by kept_at modified_source fix sites",
+         current_bytes_per_step bytes_now blocks_now newest_steps_not_counted steps_to_oom explain held_by kept_at kept_too \
+         modified_source fix sites",
     );
     has("/processes/0/findings/0/stream", "id handle side epoch");
     has("/processes/0/findings/0/steps_to_oom", "low mid high");

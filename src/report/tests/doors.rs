@@ -178,19 +178,22 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     let of = |low, mid, high, ended| by(GrainName::Step, low, mid, high, ended);
     let tick = |low, mid, high, ended| by(GrainName::Tick, low, mid, high, ended);
     for (full, words) in [
-        (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
-        (of(54, 62, 89, Ended::Exit), "after about 62 further steps (54 to 89) or 41 s at this rate."),
+        (of(54, 62, 89, Ended::Running), "in about 62 steps (90 % interval 54 to 89), 41 s from now."),
+        (
+            of(54, 62, 89, Ended::Exit),
+            "after about 62 further steps (90 % interval 54 to 89) or 41 s at this rate.",
+        ),
         (
             of(54, 62, 89, Ended::Signal(9)),
-            "after about 62 further steps (54 to 89) or 41 s at this rate. Signal 9 (SIGKILL) ended the job after step 20.",
+            "after about 62 further steps (90 % interval 54 to 89) or 41 s at this rate. Signal 9 (SIGKILL) ended the job after step 20.",
         ),
         (
             of(20_000, 30_000, 40_000, Ended::Running),
-            "in about 30,000 steps (20,000 to 40,000), 41 s from now.",
+            "in about 30,000 steps (90 % interval 20,000 to 40,000), 41 s from now.",
         ),
         (
             of(20_000, 30_000, 40_000, Ended::Exit),
-            "after about 30,000 further steps (20,000 to 40,000) or 41 s at this rate.",
+            "after about 30,000 further steps (90 % interval 20,000 to 40,000) or 41 s at this rate.",
         ),
         (
             of(54, 62, u64::MAX, Ended::Exit),
@@ -199,10 +202,10 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         (slow(Ended::Running), "in more than 20,000 steps."),
         (slow(Ended::Exit), "after more than 20,000 further steps at this rate."),
         (of(0, 0, 1, Ended::Exit), "after less than one further step at this rate."),
-        (tick(54, 62, 89, Ended::Running), "in about 1 min 2 s (54 s to 1 min 29 s)."),
+        (tick(54, 62, 89, Ended::Running), "in about 1 min 2 s (90 % interval 54 s to 1 min 29 s)."),
         (
             tick(4295, 5443, 8352, Ended::Exit),
-            "after about 1 h 30 min at this rate (1 h 11 min to 2 h 19 min).",
+            "after about 1 h 30 min at this rate (90 % interval 1 h 11 min to 2 h 19 min).",
         ),
         (tick(700_000, 800_000, u64::MAX, Ended::Exit), "after more than 8 d at this rate."),
     ] {

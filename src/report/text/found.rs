@@ -96,11 +96,21 @@ fn rate(f: &Finding) -> String {
     format!("{bytes} and {} {per}", plural_f(f.blocks_per_step, "block"))
 }
 
+/// What it comes to, and what that leaves out.
+fn now(f: &Finding) -> String {
+    let now = format!("{} now", size(f.bytes_now));
+    match f.not_counted {
+        0 => now,
+        1 => format!("{now}, not counting the last {}", f.grain.noun()),
+        n => format!("{now}, not counting the last {}", plural(n.into(), f.grain.noun())),
+    }
+}
+
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
     let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
     let word = if f.certainty == Certainty::Leak { "LEAK" } else { "GROWING" };
     let head = format!("  {word} {n}  ");
-    let text = format!("{} · {} · {} now{gpu}", f.headline(), rate(f), size(f.bytes_now));
+    let text = format!("{} · {} · {}{gpu}", f.headline(), rate(f), now(f));
     let mut first = style.wrap(&head, &text);
     let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
     if let Some(l) = first.first_mut() {

@@ -21,8 +21,8 @@ pub(super) fn current_rate(f: &Finding) -> Option<String> {
 const FAR_STEPS: u64 = 10_000;
 const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
-/// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
-/// one that has ended `full after` and `about 62 further steps (54 to 89) or 41 s at this rate`, which is said where it is not that of all
+/// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (90 % interval 54 to 89), 41 s from now`; of
+/// one that has ended `full after` and `about 62 further steps (90 % interval 54 to 89) or 41 s at this rate`, which is said where it is not that of all
 /// the run.
 /// A device is full once: of several findings that fill it, the one that does so first tells when, or the one that gains most.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
@@ -78,7 +78,10 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
             let least = if when.mid == u64::MAX { plural(least, &noun) } else { thousands(least) };
             format!("{about}{or_time}{rate} ({least} at the earliest, or never if the growth stops)")
         }
-        (l, h) => format!("{about} ({} to {}){or_time}{rate}", thousands(rounded(l)), thousands(rounded(h))),
+        (l, h) => {
+            let (least, most) = (thousands(rounded(l)), thousands(rounded(h)));
+            format!("{about} (90 % interval {least} to {most}){or_time}{rate}")
+        }
     };
     Some((label, text))
 }
@@ -95,7 +98,7 @@ fn first_digit(n: u64) -> u64 {
     n / unit * unit
 }
 
-/// The same of a job that is judged second by second: `about 1 h 31 min at this rate (1 h 12 min to 2 h 19 min)`.
+/// The same of a job that is judged second by second: `about 1 h 31 min at this rate (90 % interval 1 h 12 min to 2 h 19 min)`.
 fn in_time(when: StepsToOom, rate: &str) -> String {
     if when.low > FAR_SECONDS {
         const DAY: u64 = 24 * 3600;
@@ -109,6 +112,6 @@ fn in_time(when: StepsToOom, rate: &str) -> String {
     match (when.low, when.high) {
         (l, h) if l == h => about,
         (l, u64::MAX) => format!("{about} ({} at the earliest, or never if the growth stops)", seconds(l)),
-        (l, h) => format!("{about} ({} to {})", seconds(l), seconds(h)),
+        (l, h) => format!("{about} (90 % interval {} to {})", seconds(l), seconds(h)),
     }
 }

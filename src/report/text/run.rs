@@ -79,7 +79,10 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        StepSource::Optimizer => "counted by calls of optimizer.step()",
+        // The loop's own count may be another one: what it allocates after its last call is a step more.
+        StepSource::Optimizer => {
+            "counted by calls of optimizer.step(); what is allocated after one belongs to the next step"
+        }
         StepSource::Backward => "counted by calls of backward()",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
