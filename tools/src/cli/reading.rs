@@ -49,7 +49,7 @@ pub(crate) struct Report {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Judge the recording as of the end of a step: step:N
+    /// Judge the recording as of the end of a step (step:40, or 40), and say what became of it later
     #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
     pub(crate) at: Option<u32>,
     /// For a bug report: replace private names, paths, hosts and arguments with your/file1.py, function1, host1
@@ -69,9 +69,9 @@ pub(crate) enum LinksTo {
     Github,
 }
 
-/// A step, of the moments that a snapshot can show.
+/// A step, of the moments that a snapshot can show, or its number alone.
 fn step_only(text: &str) -> Result<u32, String> {
-    match text.parse() {
+    match text.parse().or_else(|_| text.parse().map(Moment::Step)) {
         Ok(Moment::Step(n)) => Ok(n),
         _ => Err("write it like step:40".into()),
     }
@@ -254,4 +254,16 @@ pub(crate) enum DumpFormat {
     Text,
     /// JSON: one object per line for events.
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_may_be_its_number_alone() {
+        assert_eq!(step_only("step:40"), Ok(40));
+        assert_eq!(step_only("40"), Ok(40));
+        assert!(step_only("peak").is_err() && step_only("-1").is_err());
+    }
 }
