@@ -122,22 +122,25 @@ fn is_ours(file: &str) -> bool {
     file.ends_with("/strandline/_cupy.py")
 }
 
-/// Which native frame says most: the first outside of PyTorch, CUDA and the C library; where that is the Python interpreter,
-/// the function that it called. `None` for no frames.
+/// Libraries that begin threads, call and unwind. `libtorch.so` itself is a stub, with the C++ library's routine for threads.
+const LIBC: [&str; 6] = ["libc.so", "libc-2.", "libpthread", "libstdc++", "libgcc_s", "libtorch.so"];
+
+/// Which native frame says most: the first outside of PyTorch, CUDA and the C library; where that is the Python interpreter, or there is
+/// none, as on a thread of PyTorch's own, the function that was called there. `None` for no frames.
 pub fn reached(native: &[NativeFrame]) -> Option<usize> {
-    let name = |f: &NativeFrame| f.module.rsplit('/').next().unwrap_or_default().to_owned();
-    let starts = |n: &str, with: &[&str]| with.iter().any(|w| n.starts_with(w));
-    let outside = native
-        .iter()
-        .position(|f| {
-            let n = name(f);
-            !is_torch(&f.module)
-                && !starts(&n, &["libc10", "libtorch", "libcu", "libstdc++", "libc.so", "libgcc_s"])
-        })
-        .unwrap_or(native.len());
-    let interpreter = native.get(outside).is_none_or(|f| starts(&name(f), &["python", "libpython"]));
-    let at = if interpreter { outside.saturating_sub(1) } else { outside };
-    (at < native.len()).then_some(at)
+    let starts = |f: &NativeFrame, with: &[&str]| {
+        let name = f.module.rsplit('/').next().unwrap_or_default();
+        with.iter().any(|w| name.starts_with(w))
+    };
+    let is_inside = |f: &NativeFrame| {
+        is_torch(&f.module) || starts(f, &["libc10", "libtorch", "libcu"]) || starts(f, &LIBC)
+    };
+    let outside = native.iter().position(|f| !is_inside(f)).unwrap_or(native.len());
+    if native.get(outside).is_some_and(|f| !starts(f, &["python", "libpython"])) {
+        return Some(outside);
+    }
+    let called = native[..outside].iter().rposition(|f| !starts(f, &LIBC));
+    called.or_else(|| (!native.is_empty()).then_some(outside.saturating_sub(1)))
 }
 
 impl Sites {
@@ -364,6 +367,14 @@ mod tests {
         let direct = [0, 1, 3].map(|i: usize| all[i].clone());
         assert_eq!(reached(&direct), Some(1), "what Python called");
         assert_eq!((reached(&all[..2]), reached(&all[3..]), reached(&[])), (Some(1), Some(0), None));
+        let thread = [
+            "/v/torch/lib/libc10_cuda.so",
+            "/v/torch/lib/libtorch_cpu.so",
+            "/v/torch/lib/libtorch.so",
+            "/lib/libc.so.6",
+        ];
+        assert_eq!(reached(&thread.map(frame)), Some(1), "what a thread of PyTorch's own began with");
+        assert_eq!(reached(&thread[3..].iter().map(|m| frame(m)).collect::<Vec<_>>()), Some(0));
         let (mut names, mut sites) = (Names::default(), Sites::default());
         names.add_native(StackId(1), all.to_vec());
         names.add_stack(StackId(1), []);

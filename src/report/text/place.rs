@@ -48,7 +48,7 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
         }
         SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
             Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
-            Some(f) => format!("by {}", f.function),
+            Some(f) => by(f),
             None => format!("by native code at {}{}", s.frame.file, s.frame.function),
         },
         SiteKind::Unknown if has_no_stacks(p) && Facts::of(p.replay).is_none("python") => {
@@ -59,6 +59,15 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
             "at an unknown line: this recording has no stacks (--stacks none)".to_owned()
         }
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
+    }
+}
+
+/// A native function in words; where it has no name, the library that its offset is in.
+fn by(f: &Frame) -> String {
+    let library = f.file.rsplit('/').next().unwrap_or_default();
+    match f.function.starts_with('+') {
+        true => format!("by native code at {library}{}", f.function),
+        false => format!("by {}", f.function),
     }
 }
 
@@ -135,5 +144,18 @@ pub(super) fn in_phase(phase: PhaseKind) -> String {
         // A forward in a function of autograd's looks the same.
         PhaseKind::Evaluation => " (under no_grad)".to_owned(),
         phase => format!(" ({})", phase.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_told_with_its_library() {
+        let by =
+            |function: &str| by(&Frame { file: "/lib/libx.so.6".into(), line: 0, function: function.into() });
+        assert_eq!(by("+0x10"), "by native code at libx.so.6+0x10");
+        assert_eq!((&*by("f()"), &*by("operator+")), ("by f()", "by operator+"));
     }
 }
