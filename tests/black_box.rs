@@ -94,6 +94,22 @@ fn a_rank_that_dies_in_our_own_code_is_known_though_its_parent_is_another() {
     assert!(text.contains(FAILED), "{text}");
 }
 
+/// No thread notes that the writer works, since it always does: the kernel's log names the thread.
+#[test]
+fn a_death_of_the_writer_thread_is_said_to_be_ours_where_the_kernel_logs_it() {
+    let log = std::fs::File::options().read(true).open("/dev/kmsg");
+    let logs = std::fs::read_to_string("/proc/sys/debug/exception-trace").unwrap_or_default();
+    if log.is_err() || logs.trim() != "1" {
+        return println!("skipped: the kernel's log cannot be read, or does not tell of faults");
+    }
+    let folder = Folder::new("box-writer");
+    program(&folder);
+    let text = run(&folder, "rec", &["./job", "writer"], 139);
+    assert!(text.contains(&format!("{FAILED} in its writer thread: ")), "{text}");
+    let p = told(&folder.join("rec"));
+    assert_eq!((&p["failed_in"], &p["verdict"]), (&"its writer thread".into(), &"unknown".into()), "{p}");
+}
+
 #[test]
 fn what_is_not_our_code_is_never_blamed_on_us() {
     let folder = Folder::new("box-not");

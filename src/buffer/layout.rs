@@ -30,7 +30,9 @@ pub(super) struct Head {
     pub(super) lost_definitions: AtomicU64,
     pub(super) threads: AtomicU64,
     pub(super) rooms: AtomicU64,
-    _cold: [u8; 32],
+    _died: [u8; 8],
+    pub(super) writer: AtomicU64,
+    _cold: [u8; 16],
     pub(super) def_head: AtomicU64,
     pub(super) def_busy: AtomicU64,
     _producer: [u8; 48],
@@ -73,6 +75,7 @@ const _: () = {
             && offset_of!(Head, threads) == at::THREADS
     );
     assert!(offset_of!(Head, rooms) == at::ROOMS && offset_of!(Ring, hook) == ring_at::HOOK);
+    assert!(offset_of!(Head, writer) == at::WRITER);
     assert!(offset_of!(Head, def_head) == at::DEF_HEAD && offset_of!(Head, def_busy) == at::DEF_BUSY);
     assert!(offset_of!(Head, def_tail) == at::DEF_TAIL && offset_of!(Head, drain) == at::DRAIN);
     assert!(size_of::<Ring>() == RING_BYTES);

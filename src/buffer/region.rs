@@ -172,6 +172,11 @@ impl Region {
         };
     }
 
+    /// Notes the kernel's number of the thread that drains the region.
+    pub fn note_writer(&self, tid: u32) {
+        self.head().writer.store(tid.into(), Relaxed);
+    }
+
     pub(super) fn head(&self) -> &'static Head {
         // SAFETY: fact 1: `base` is aligned to 4096, the memory is at least one page long and lives for ever; fact 2: a
         // Head is nothing but atomics (and padding nobody touches), for which zeroed memory is valid.

@@ -56,7 +56,7 @@ pub use loading::may_be_loading;
 pub use oom::{Change, PostMortem, caught, final_oom, post_mortem};
 pub use policy::Policy;
 pub use ranks::{Apart, Group, Measure, RankSeries, apart, groups};
-pub use self_fault::{Death, SelfFault, self_fault, verdict_after_fault};
+pub use self_fault::{Death, SelfFault, is_fault, self_fault, verdict_after_fault};
 pub use severity::Severity;
 pub use until_full::{SecondsToOom, StepsToOom};
 pub use verdict::{Outcome, Verdict, judge};

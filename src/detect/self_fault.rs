@@ -32,10 +32,15 @@ pub struct SelfFault {
 /// Signals that a thread's own instruction raises (x86-64).
 const FAULTS: [&str; 4] = ["SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV"];
 
+/// Whether a signal is one that a thread's own instruction raises.
+pub fn is_fault(signal: i32) -> bool {
+    signal_name(signal).is_some_and(|name| FAULTS.contains(&name))
+}
+
 /// Judges it.
 pub fn self_fault(death: Death, at_work: &[AtWork]) -> Option<SelfFault> {
     let Death::Signal(n) = death else { return None };
-    let signal = signal_name(n).filter(|name| FAULTS.contains(name))?;
+    let signal = signal_name(n).filter(|_| is_fault(n))?;
     let place = Some(places(at_work)).filter(|p| !p.is_empty())?;
     let is_hook = |w: &AtWork| matches!(w, AtWork::Hook(_));
     // What a hook does most, and what reads most memory of others, is the walk over a stack.

@@ -94,6 +94,10 @@ named! {
         Python = "installing its functions in Python",
         /// Looks through Python's objects for who holds a leak.
         Probe = "searching for the holder of a leak",
+        /// Writes the recording. The kernel's log told so, after the process's death.
+        Writer = "its writer thread",
+        /// Its code anywhere else. The kernel's log told so, after the process's death.
+        Library = "its library",
     }
 }
 
@@ -107,13 +111,15 @@ pub enum AtWork {
 }
 
 impl AtWork {
-    /// All that the words of the rings and the bits of the process say; each once.
+    /// All that the words of the rings and the bits of the process say; each once. That it was in the library says nothing more where a thread
+    /// has noted its place.
     pub fn all(hooks: impl IntoIterator<Item = u64>, rooms: u64) -> Vec<AtWork> {
         let mut all: Vec<AtWork> = Vec::new();
         let hooks = hooks.into_iter().filter_map(HookId::name).map(AtWork::Hook);
         let rooms = Room::ALL.into_iter().filter(|r| rooms & r.bit() != 0).map(AtWork::Room);
         for one in hooks.chain(rooms) {
-            if !all.contains(&one) {
+            let is_known = one == AtWork::Room(Room::Library) && !all.is_empty();
+            if !is_known && !all.contains(&one) {
                 all.push(one);
             }
         }
@@ -152,8 +158,11 @@ mod tests {
         for odd in [0, CALLS.len() as u64, OTHERS_FROM - 1, OTHERS_FROM + OTHERS.len() as u64, u64::MAX] {
             assert_eq!(HookId::name(odd), None, "{odd}");
         }
-        assert_eq!(Room::ALL.map(Room::bit), [1, 2, 4]);
+        assert_eq!(Room::ALL.map(Room::bit), [1, 2, 4, 8, 16]);
         let all = AtWork::all([0, 15, u64::MAX, 15], Room::Probe.bit() | 1 << 60);
         assert_eq!(all, [AtWork::Hook("cudaMemGetInfo"), AtWork::Room(Room::Probe)]);
+        let library = Room::Library.bit();
+        assert_eq!(AtWork::all([15], library), [AtWork::Hook("cudaMemGetInfo")]);
+        assert_eq!(AtWork::all([0], library), [AtWork::Room(Room::Library)]);
     }
 }

@@ -69,10 +69,13 @@ pub mod at {
     pub const LOST_DEFINITIONS: usize = 200;
     /// Threads that have claimed a lane so far.
     pub const THREADS: usize = 208;
-    /// In which rooms of strandline's, outside of hooks, threads are now: bits of [`crate::event::Room`].
+    /// In which rooms of strandline's, outside of hooks, threads are now: bits of [`crate::event::Room`]. After the process's death whoever
+    /// kept the region may add what the kernel's log told.
     pub const ROOMS: usize = 216;
     /// How the process ended, where whoever kept the region saw it: see [`super::died`]. Written after the process's death.
     pub const DIED: usize = 224;
+    /// The kernel's number of the thread that drains the region, 0 before it runs.
+    pub const WRITER: usize = 232;
     /// Definitions ring: bytes committed so far.
     pub const DEF_HEAD: usize = 256;
     /// Definitions ring: taken by a producer (0 or 1).

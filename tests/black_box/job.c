@@ -2,12 +2,14 @@
  *   hook     in strandline's own code, in cudaMemGetInfo: the memory that the hook writes its record to may only be read any more
  *   real     in the real cudaMemGetInfo, which is given a bad pointer
  *   null     of its own null pointer
+ *   writer   in strandline's writer thread, whose stack is taken away
  *   aborts   by abort()
  *   held     a thread stays in that code of strandline's, in a handler of the program's for SIGSEGV
  *   loop     four threads allocate and free without end
  *   clean    not at all
  * Before it, steps enough to be judged, none of which keeps memory. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,6 +31,13 @@ static void pairs(int n) {
     }
 }
 
+static int read_into(const char *path, char *text, size_t size) {
+    FILE *file = fopen(path, "r");
+    int got = file && fgets(text, size, file);
+    if (file) fclose(file);
+    return got;
+}
+
 static void *forever(void *unused) { return pairs(-1), unused; }
 
 /* The page that this thread's next record goes to, in the first ring of strandline's shared memory: where src/format/region.rs says. */
@@ -42,6 +51,31 @@ static int spoil_the_ring(void) {
     uint64_t lanes = *(uint64_t *)(base + 48), definitions = *(uint64_t *)(base + 72), head = *(uint64_t *)(base + 4096);
     size_t slots = (4096 + (lanes + 1) * 256 + 4095) / 4096 * 4096 + definitions;
     return mprotect(base + slots + head * 64 / 4096 * 4096, 4096, PROT_READ);
+}
+
+/* Takes away the stack of the thread that writes the recording, where that waits: /proc/self/task/TID/syscall ends with its stack pointer and
+ * where it goes on. */
+static int starve_the_writer(void) {
+    for (struct dirent *entry, **all = 0; !all; ) {
+        int count = scandir("/proc/self/task", &all, 0, 0);
+        for (int i = 0; i < count; i++) {
+            char path[300], text[300] = "";
+            entry = all[i];
+            snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+            if (!read_into(path, text, sizeof text) || strcmp(text, "strandline\n")) continue;
+            snprintf(path, sizeof path, "/proc/self/task/%s/syscall", entry->d_name);
+            for (int tries = 0; tries < 1000; tries++) {
+                char *last = read_into(path, text, sizeof text) ? strrchr(text, ' ') : 0;
+                if (last) {
+                    *last = 0;
+                    uint64_t stack = strtoull(strrchr(text, ' ') + 1, 0, 16) / 4096 * 4096;
+                    return munmap((void *)stack, 4096);
+                }
+                usleep(1000);
+            }
+        }
+    }
+    return 1;
 }
 
 static void hold(int unused) {
@@ -71,6 +105,9 @@ int main(int n, char **arg) {
         cudaMemGetInfo((size_t *)8, (size_t *)8);
     } else if (!strcmp(how, "null")) {
         *(volatile int *)0 = 1;
+    } else if (!strcmp(how, "writer")) {
+        if (starve_the_writer()) return 3;
+        pairs(-1);
     } else if (!strcmp(how, "aborts")) {
         abort();
     } else if (!strcmp(how, "loop")) {

@@ -83,6 +83,7 @@ fn explained(e: &io::Error) -> String {
 impl DrainThread {
     fn run(&mut self) -> io::Result<()> {
         tid::check();
+        recorder::region().into_iter().for_each(|region| region.note_writer(tid::tid()));
         reserve::of_our_thread(|| {
             recorder::pass_through();
             say::fixed("strandline: the process has no memory left: recording stops here, the job goes on\n");

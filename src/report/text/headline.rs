@@ -37,7 +37,10 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         ));
     }
     if let Some((later, by)) = later(p, f).filter(|l| l.has_ended()).zip(p.by_end()) {
-        return Some(format!("until then this looked like a leak, because {why}; {by}, {}", later.words()));
+        return Some(format!(
+            "at that step this could not be told from a leak, because {why}; {by}, {}",
+            later.words()
+        ));
     }
     // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.
     let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
@@ -169,7 +172,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was running strandline's code in this call when the process died of {signal}. {}.{}",
+            " in {place}: a thread of {} was running strandline's code there when the process died of {signal}. {}.{}",
             r.name(p),
             clause(&fault.advice()),
             gpu()

@@ -10,6 +10,7 @@ mod conclude;
 mod execute;
 mod exited;
 mod host;
+mod kernel_log;
 mod library;
 mod noted;
 mod nothing;

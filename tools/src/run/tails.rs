@@ -7,6 +7,7 @@
 
 use super::exited::Process;
 use super::host;
+use super::kernel_log::KernelLog;
 use crate::background::spawn;
 use crate::job::Ended;
 use crate::recording;
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandline::event::Waited;
+use strandline::detect::is_fault;
+use strandline::event::{Room, Waited};
 use strandline::format::region::{at, died};
 use strandline::reader::Reader;
 
@@ -57,6 +59,8 @@ pub(crate) struct Kept {
     child: u32,
     /// What the kernel had counted of our control group as the job began.
     before: Option<host::Counts>,
+    /// The kernel's log since then, where it can be read.
+    log: Option<KernelLog>,
 }
 
 /// The tail of a process.
@@ -114,7 +118,7 @@ impl Socket {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let listener = Arc::new(self.listener);
         let own = listener.clone();
-        let kept = Kept { child, before, ..Kept::default() };
+        let kept = Kept { child, before, log: KernelLog::from_now(), ..Kept::default() };
         let work = move || work(kept, &own, &stopped);
         let thread = spawn("sl-tails", work).ok();
         Tails { listener, stop, thread }
@@ -163,8 +167,8 @@ impl Kept {
         }
         // How our own child ended is known for certain once it was waited for.
         let is_waited_for = |held: &Held| known.is_none() && held.process.pid == self.child;
-        let before = self.before.as_ref();
-        self.held.retain(|held| is_waited_for(held) || held.is_needed(known, before));
+        let (before, log) = (self.before.as_ref(), &mut self.log);
+        self.held.retain(|held| is_waited_for(held) || held.is_needed(known, before, log));
     }
 }
 
@@ -183,7 +187,12 @@ fn work(mut kept: Kept, listener: &OwnedFd, stopped: &Receiver<(u32, i32)>) -> K
 impl Held {
     /// The process lives, or its tail cannot be written beside its recording.
     /// `known`: a process that somebody has waited for.
-    fn is_needed(&self, known: Option<(u32, i32)>, before: Option<&host::Counts>) -> bool {
+    fn is_needed(
+        &self,
+        known: Option<(u32, i32)>,
+        before: Option<&host::Counts>,
+        log: &mut Option<KernelLog>,
+    ) -> bool {
         if self.process.is_alive() {
             return true;
         }
@@ -192,11 +201,27 @@ impl Held {
         if let Some(status) = waited.or_else(|| self.process.wait_status()) {
             let word = died::word(Waited { status, killer: host::since(before) });
             let _ = self.memory.write_all_at(&word.to_le_bytes(), at::DIED as u64);
+            let died_of_a_fault = libc::WIFSIGNALED(status) && is_fault(libc::WTERMSIG(status));
+            let log = log.as_mut().filter(|_| died_of_a_fault);
+            let room = log.and_then(|log| log.fault([self.process.pid, self.word(at::WRITER) as u32]));
+            room.into_iter().for_each(|room| self.note(room));
         }
         let Ok(memory) = self.memory.try_clone() else { return true };
         // A recording without a header has no event either.
         let Ok(mut reader) = Reader::with_tail(&self.recording, memory) else { return false };
         recording::keep(&self.recording, &mut reader).is_err()
+    }
+
+    /// Where the process was when it died, besides what it has noted itself.
+    fn note(&self, room: Room) {
+        let rooms = self.word(at::ROOMS) | room.bit();
+        let _ = self.memory.write_all_at(&rooms.to_le_bytes(), at::ROOMS as u64);
+    }
+
+    /// A word of the memory; 0 where it cannot be read.
+    fn word(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at as u64).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 }
 
