@@ -141,6 +141,8 @@ impl StepMachine {
                     self.forward(e.thread)
                 }
             }
+            // An allocation that failed is one as well: the step before it is over.
+            Body::Oom { .. } if self.armed && self.threads.is_in_forward(e.thread) => self.forward(e.thread),
             Body::FreeRequested(b) => {
                 self.gradients.free(b.addr, b.phase.backward);
                 self.quiet(e.time, None)

@@ -4,7 +4,7 @@ mod patterns;
 mod sequences;
 mod unequal;
 
-use super::super::{Addr, Block, Phase, StackId};
+use super::super::{Addr, Block, Bytes, Phase, StackId};
 use super::*;
 use crate::event::{Body, Event, Nanos, ThreadId};
 
@@ -15,7 +15,7 @@ use crate::event::{Body, Event, Nanos, ThreadId};
 /// thread · n backward with a nested one · H backward with optimizer hooks inside · o, p, q optimizers · L
 /// optimizer with three backwards inside · s scaler update · x manual step · P prefetch thread allocates · t
 /// a second passes · z gradients set to None · u, v, w backwards are called from this place from now on · C a graph is
-/// captured with a backward in it
+/// captured with a backward in it · F a forward allocation fails
 fn play(script: &str) -> (StepMachine, Vec<(u32, StepSource)>) {
     let mut p = Player::default();
     for c in script.chars() {
@@ -43,6 +43,11 @@ const BACKWARD: Phase = Phase { backward: true, ..FORWARD };
 const GRADIENTS: usize = 12;
 const AUTOGRAD_THREAD: u16 = 90;
 const PREFETCH_THREAD: u16 = 91;
+
+fn oom() -> Body {
+    let (device, stream, stack) = Default::default();
+    Body::Oom { device, requested: Bytes(1), free: Bytes(0), stream, stack }
+}
 
 impl Player {
     fn letter(&mut self, c: char) {
@@ -79,6 +84,7 @@ impl Player {
                 self.feed(t, Body::OptimizerEnd(7));
             }
             's' => self.feed(t, Body::ScalerUpdate),
+            'F' => self.feed(t, oom()),
             'x' => self.feed(t, Body::ManualStep(1000)),
             'P' => self.alloc(PREFETCH_THREAD, FORWARD),
             't' => {
@@ -252,6 +258,18 @@ fn what_the_optimizer_leaves_to_free_still_belongs_to_the_step() {
     let end = [Some(Boundary::Step { n: 1, source: Optimizer }), Some(Boundary::Microbatch(1))];
     assert_eq!(m.finish(), [end]);
     assert!(m.finish().is_empty());
+}
+
+#[test]
+fn an_allocation_that_fails_is_of_the_next_step() {
+    assert_eq!(play("fbo F").0.steps(), 1);
+    assert_eq!(count("fbo F fbo F f"), count("fbo f fbo f f"), "where it is caught");
+    assert_eq!(play("fb F").0.microbatches(), 1);
+    let (mut m, _) = play("fb");
+    for body in [Body::OptimizerBegin(1), oom()] {
+        m.feed(&Event { time: Nanos(1 << 40), thread: ThreadId(0), body });
+    }
+    assert_eq!(m.microbatches(), 0, "in an optimizer");
 }
 
 #[test]

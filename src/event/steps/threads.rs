@@ -110,6 +110,11 @@ impl Threads {
         self.list.iter().any(|t| t.id == id && t.began)
     }
 
+    /// Whether a thread that trains is neither in a backward nor in an optimizer.
+    pub(super) fn is_in_forward(&self, id: ThreadId) -> bool {
+        self.list.iter().any(|t| t.id == id && t.open == 0 && !t.in_optimizer)
+    }
+
     /// How many threads have a microbatch that is over but for their next forward allocation. They have it no more.
     pub(super) fn take_microbatches(&mut self) -> u32 {
         self.list.iter_mut().map(|t| u32::from(std::mem::take(&mut t.microbatch_due))).sum()
