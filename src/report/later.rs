@@ -75,9 +75,11 @@ impl Later<'_> {
                 None => format!("it is only a note: {}", g.headline()),
             },
             Later::Ended { step, freed } => {
-                let what = if *freed { "all of it had been freed" } else { "this growth had ended" };
-                let when = step.map(|n| format!(" (in step {})", thousands(n.into())));
-                format!("{what}{}", when.unwrap_or_default())
+                let when = step.map(|n| format!(" (in step {})", thousands(n.into()))).unwrap_or_default();
+                format!(
+                    "this growth had ended{when}{}",
+                    if *freed { ", and all of it had been freed" } else { "" }
+                )
             }
         }
     }

@@ -194,9 +194,22 @@ impl Runs {
             Some((best, effect)) if effect.rank() == 0 => {
                 format!("{} is best: {}", best.name, self.words(best, *effect))
             }
-            Some((_, Effect::NoneSeen)) => format!("no variant needs measurably less memory than {base}"),
-            Some(_) => format!("no variant is better than {base}"),
+            Some((_, Effect::NoneSeen)) => {
+                format!("no variant needs measurably less memory than {base}{}", self.worst())
+            }
+            Some(_) => format!("no variant is better than {base}{}", self.worst()),
         }
+    }
+
+    /// After a verdict that names none: the worst of those that are worse.
+    fn worst(&self) -> String {
+        let last = self
+            .others
+            .last()
+            .filter(|(_, e)| matches!(e, Effect::Worse(_) | Effect::Grows | Effect::Died(_)));
+        last.map_or_else(String::new, |(v, e)| {
+            format!("; {} is worst: {}", v.name, self.words(v, *e).trim_start_matches("worse: "))
+        })
     }
 
     /// The effect of a variant, in words.

@@ -176,7 +176,11 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     let month = SecondsToOom { low: 2_000_000, mid: 2_600_000, high: 3_000_000 };
     let slow = |ended| timed(Some(month), GrainName::Step, 20_000, 30_000, 40_000, ended);
     let of = |low, mid, high, ended| by(GrainName::Step, low, mid, high, ended);
-    let tick = |low, mid, high, ended| by(GrainName::Tick, low, mid, high, ended);
+    // Each second that was counted took a little longer.
+    let tick = |low: u64, mid: u64, high: u64, ended| {
+        let seconds = SecondsToOom { low, mid, high };
+        timed(Some(seconds), GrainName::Tick, low / 2, mid / 2, high / 2, ended)
+    };
     for (full, words) in [
         (of(54, 62, 89, Ended::Running), "in about 62 steps (90 % interval 54 to 89), 41 s from now."),
         (

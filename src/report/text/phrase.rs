@@ -2,7 +2,7 @@
 
 use super::super::model::{Ended, Process};
 use super::super::units::{plural, seconds, size_f, thousands};
-use crate::detect::{Finding, GrainName, StepsToOom};
+use crate::detect::{Finding, GrainName, SecondsToOom};
 
 /// A reason as a sentence: a capital, no full stop.
 pub(in crate::report) fn clause(reason: &str) -> String {
@@ -52,7 +52,9 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false => ("full after", format!("further {grain}"), current.as_str()),
     };
     if f.grain == GrainName::Tick {
-        return Some((label, in_time(when, rate)));
+        // A second that is counted ends with the first event after it, so it is a little longer.
+        let as_counted = SecondsToOom { low: when.low, mid: when.mid, high: when.high };
+        return Some((label, in_time(f.seconds_to_oom.unwrap_or(as_counted), rate)));
     }
     let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| *s != u64::MAX);
     if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
@@ -99,7 +101,7 @@ fn first_digit(n: u64) -> u64 {
 }
 
 /// The same of a job that is judged second by second: `about 1 h 31 min at this rate (90 % interval 1 h 12 min to 2 h 19 min)`.
-fn in_time(when: StepsToOom, rate: &str) -> String {
+fn in_time(when: SecondsToOom, rate: &str) -> String {
     if when.low > FAR_SECONDS {
         const DAY: u64 = 24 * 3600;
         return format!("more than {}{rate}", seconds(first_digit(when.low / DAY) * DAY));

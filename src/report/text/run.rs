@@ -81,7 +81,7 @@ fn steps(p: &Process<'_>) -> String {
     let by = match p.replay.step_source() {
         // The loop's own count may be another one: what it allocates after its last call is a step more.
         StepSource::Optimizer => {
-            "counted by calls of optimizer.step(); what is allocated after one belongs to the next step"
+            "counted by calls of optimizer.step(); what is allocated after a call belongs to the next step"
         }
         StepSource::Backward => "counted by calls of backward()",
         StepSource::Manual => {

@@ -95,7 +95,7 @@ pub(crate) struct Diff {
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
-    /// or whose folders differ only in a last number, are repeats
+    /// or whose folders differ only in a number after -, _ or a dot (run-1, run-2), are repeats
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare, the same in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]

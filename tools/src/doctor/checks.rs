@@ -111,7 +111,12 @@ fn program(patient: &Patient) -> Check {
             format!("{found} is set-user-id"),
             "the loader ignores LD_PRELOAD for such a program",
         ),
-        _ => Check::good("command", found),
+        _ => match job::script_is_there(&patient.job.arguments) {
+            Err(absent) if patient.job.is_python() => {
+                Check::bad("command", absent.to_string(), "give the script's path from this folder")
+            }
+            _ => Check::good("command", found),
+        },
     }
 }
 

@@ -122,8 +122,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         ),
     };
     let simulate = "strandline run --simulate 24GiB …    PyTorch's own allocator on a simulated GPU";
-    let packages =
-        "strandline simulate --with-transformers    if transformers or accelerate is what is missing";
+    let packages = "read the job's own error above; strandline simulate --with-transformers    installs transformers and accelerate";
     if facts.simulated && has_failed {
         return (why, Some(packages.to_string()));
     }
