@@ -121,8 +121,12 @@ impl Case {
             (self.once, self.stacks) = origins(replay, self.place, &self.members);
             self.looked_at = self.members.len();
         }
+        // What grows now may have begun later, and is counted without what came before that.
+        let first = onset(&self.members).map_or(0, first_of);
+        let grain = self.place.grain;
         self.once.retain(|o| {
-            ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born)
+            born(o, grain) >= first
+                && (ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born))
         });
         let before = Some(&self.finding);
         let Some((new, outlook)) =
@@ -351,7 +355,7 @@ const LATER: usize = 4;
 /// which stacks the others came.
 fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Stacks) {
     let Some(first) = onset(members).map(first_of) else { return Default::default() };
-    let born = |h: &Held| if place.grain == Grain::Step { h.step } else { h.microbatch };
+    let born = |h: &Held| born(h, place.grain);
     let all: Vec<&Held> = replay
         .blocks(place.device)
         .filter(|h| !h.pending && !h.unverified && born(h) >= first)
@@ -367,6 +371,11 @@ fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Sta
     let mut bytes: Vec<_> = bytes.into_iter().map(|((site, stack), bytes)| (bytes, site, stack)).collect();
     bytes.sort_unstable();
     (once, bytes.into_iter().map(|(_, site, stack)| (site, stack)).collect())
+}
+
+/// The mark of this grain at which a block was born.
+fn born(h: &Held, grain: Grain) -> u32 {
+    if grain == Grain::Step { h.step } else { h.microbatch }
 }
 
 fn allocated_once(all: &[&Held], members: &[Member], is_early: impl Fn(&Held) -> bool) -> Vec<Held> {

@@ -37,6 +37,27 @@ fn serves(steps: u64, life: impl Fn(u64) -> u64) -> Script {
     s
 }
 
+/// Episodes of twelve steps, whose blocks are freed at their end until they are kept from step 150 on; the line made a workspace as the job began.
+#[test]
+fn a_late_leak_of_a_line_that_made_a_workspace_has_all_its_bytes() {
+    let mut s = Script::new();
+    s.alloc(1 << 30, 64 * SIZE, MAIN, 1);
+    let mut episode = Vec::new();
+    for i in 1..=200 {
+        let addr = i * (SIZE / 512);
+        s.alloc(addr, SIZE, MAIN, 1);
+        episode.push(addr);
+        if i % 12 == 0 {
+            let ended = std::mem::take(&mut episode);
+            ended.into_iter().filter(|_| i < 150).for_each(|addr| s.free(addr, SIZE, MAIN));
+        }
+        s.step();
+    }
+    let judged = Judged::of(&s.items, &s.names);
+    let f = judged.standing().into_iter().find(|f| f.grows()).expect("it leaks");
+    assert!(f.bytes_now == f.blocks_now * SIZE && f.blocks_now > 30, "{f:?}");
+}
+
 /// The steps from which on it is said that something grows, and that nothing does.
 fn said(s: &Script) -> Vec<(u32, bool)> {
     let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
