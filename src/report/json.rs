@@ -302,10 +302,10 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
             "file": k.file, "line": k.line, "source": k.source,
         })),
-        // A second statement that keeps a good part of the blocks, and its part.
-        "kept_too": known.and_then(|k| k.kept_too.as_ref()).map(|(k, share)| json!({
+        // Other statements that keep good parts of the blocks, and their parts.
+        "kept_too": known.map(|k| k.kept_too.iter().map(|(k, share)| json!({
             "file": k.file, "line": k.line, "source": k.source, "share": (share * 1e4).round() / 1e4,
-        })),
+        })).collect::<Vec<_>>()).unwrap_or_default(),
         "modified_source": known.and_then(|k| k.modified.as_ref()),
         "remedy": remedy(p, f, known),
         "suppressed_by": f.suppressed_by,

@@ -134,8 +134,8 @@ pub struct Known {
     pub held_by: HeldBy,
     /// The statement of the user's that keeps them.
     pub kept_at: Option<KeptAt>,
-    /// Another one that keeps a good part of them, and its part, 0 to 1.
-    pub kept_too: Option<(KeptAt, f64)>,
+    /// Others that keep good parts of them, and these parts, 0 to 1.
+    pub kept_too: Vec<(KeptAt, f64)>,
     /// A file that was not searched for such a statement, because it was modified after the recording had begun.
     pub modified: Option<String>,
     /// The remedy, where the leak is a known one.
@@ -377,7 +377,8 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         // Of a graph, or of what takes part in training, the statement tells more than what helps with any container.
         let is_plain = holders.is_some_and(|all| all.iter().all(|h| !h.graph && h.part.is_none()));
         let of_any = f.kind.info().remedy_without_graph.filter(|_| is_plain);
-        return kept.remedy.clone().or_else(|| of_any.map(str::to_owned));
+        let remedy = kept.remedy.clone().or_else(|| of_any.map(str::to_owned))?;
+        return Some(with_others(kept, remedy, known.map_or(&[], |k| &k.kept_too)));
     }
     if let Some(holders) = holders {
         if holders.first().is_some_and(Holder::is_of_cells) {
@@ -411,6 +412,25 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         ""
     };
     Some(format!("{general}{cycle}"))
+}
+
+/// What helps at a statement, and at the others that keep a good part, where that is something else.
+fn with_others(kept: &KeptAt, remedy: String, others: &[(KeptAt, f64)]) -> String {
+    others.iter().fold(remedy, |all, (other, _)| match &other.remedy {
+        Some(remedy) if !all.contains(remedy.as_str()) && !all.contains(container(&other.source)) => {
+            let file = other.file.rsplit('/').next().filter(|_| other.file != kept.file);
+            let of_file = file.map_or_else(String::new, |file| format!(" of {file}"));
+            format!("{all}; at line {}{of_file}: {remedy}", other.line)
+        }
+        _ => all,
+    })
+}
+
+/// What a statement fills, as it names it: `self.rows` of `self.rows.append(row)`, `grads` of `grads[step] = grad`.
+fn container(statement: &str) -> &str {
+    let end = statement.find(['(', '[', '=', '+']).unwrap_or(statement.len());
+    let (name, is_call) = (statement[..end].trim_end(), statement[end..].starts_with('('));
+    name.rsplit_once('.').filter(|_| is_call).map_or(name, |(object, _)| object)
 }
 
 /// Where neither a line nor a holder is known: how to come to know one.

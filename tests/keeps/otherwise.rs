@@ -12,6 +12,20 @@ fn keys_masks_comprehensions_and_what_is_large_beside_what_is_small() {
     ]);
 }
 
+/// Leaks that grow in the same steps are one finding, of which no holder has most.
+#[test]
+fn each_of_several_that_keep_as_much_is_told_with_what_helps() {
+    let folder = Folder::new("several");
+    for report in reports(&folder, &["three_of_each_step"]) {
+        let finding = largest(&report);
+        let source = finding["kept_at"]["source"].as_str().unwrap_or_default();
+        assert!(source.starts_with("self."), "{finding:#}");
+        for helps in ["self.inputs.clear()", "self.outputs.clear()", "self.noise.clear()"] {
+            assert!(finding["remedy"].as_str().is_some_and(|r| r.contains(helps)), "{helps}: {finding:#}");
+        }
+    }
+}
+
 /// The advice is for what a name was given, and not for the name alone.
 #[test]
 fn what_a_name_was_given_decides_what_helps() {

@@ -594,6 +594,24 @@ def tuple_of_a_class():
         trace.push(net(batch()).detach())
 
 
+class Log:
+    def __init__(self):
+        self.inputs, self.outputs, self.noise = [], [], {}
+
+    def add(self, i):
+        x = batch()
+        self.inputs.append(x)
+        self.outputs.append(net(x).detach())
+        self.noise[i] = torch.randn(64, 512, device="cuda")
+
+
+@case
+def three_of_each_step():
+    log = Log()
+    for i in steps():
+        log.add(i)
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

@@ -291,12 +291,34 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
     assert!(of(Some("module"), true).contains(".detach()"), "{}", of(Some("module"), true));
     let other =
         KeptAt { line: 9, source: "masks.append(mask)".into(), ..known()[0].kept_at.clone().unwrap() };
-    let (text, _) = told_with(Known { kept_too: Some((other, 0.5)), ..known().remove(0) });
+    let (text, _) = told_with(Known { kept_too: vec![(other, 0.5)], ..known().remove(0) });
     let (first, second) = (
         "kept at    your leak.py:11: hist.append(loss)",
         "and 50 % of the blocks at your leak.py:9: masks.append(mask)",
     );
     assert!(text.contains(first) && text.contains(second), "{text}");
+    let of = |source: &str, remedy: &str| KeptAt {
+        source: source.into(),
+        remedy: Some(remedy.into()),
+        ..known()[0].kept_at.clone().unwrap()
+    };
+    let remedy = |others: Vec<(KeptAt, f64)>| {
+        let first = Some(of("self.a.append(x)", "call self.a.clear() and self.b.clear()"));
+        told_with(Known { kept_at: first, kept_too: others, ..known().remove(0) }).1
+    };
+    let other = |line, source, remedy| (KeptAt { line, ..of(source, remedy) }, 0.3);
+    let several = vec![
+        other(8, "self.b.append(y)", "call self.b.clear()"),
+        other(9, "masks[i] = mask", "call masks.clear()"),
+        other(10, "grads += [grad]", "call grads.clear()"),
+    ];
+    let (first, rest) =
+        ("call self.a.clear() and self.b.clear()", "call masks.clear(); at line 10: call grads.clear()");
+    assert_eq!(
+        remedy(several),
+        format!("{first}; at line 9: {rest}"),
+        "what is told already is not told again"
+    );
 }
 
 #[test]
@@ -308,13 +330,13 @@ fn a_second_statement_is_told_to_programs() {
         source: source.into(),
         remedy: None,
     };
-    let (kept_at, kept_too) = (Some(at(11, "hist.append(loss)")), Some((at(9, "masks.append(mask)"), 0.25)));
+    let (kept_at, kept_too) = (Some(at(11, "hist.append(loss)")), vec![(at(9, "masks.append(mask)"), 0.25)]);
     let known = Known { kept_at, kept_too, ..Known::default() };
     let process = Process { known: vec![known], ..judged.process() };
     let told = value(&Report { processes: vec![process], ..Report::default() });
     assert_eq!(
         told["processes"][0]["findings"][0]["kept_too"],
-        json!({ "file": "/home/u/job/leak.py", "line": 9, "source": "masks.append(mask)", "share": 0.25 })
+        json!([{ "file": "/home/u/job/leak.py", "line": 9, "source": "masks.append(mask)", "share": 0.25 }])
     );
 }
 

@@ -125,7 +125,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         let file = your_line(p, &Frame { file: file.clone(), ..Frame::default() });
         say("kept at", &format!("unknown: {file} was modified after the run began, so it was not searched"));
     }
-    if let Some((kept, share)) = known.and_then(|k| k.kept_too.as_ref()) {
+    for (kept, share) in known.into_iter().flat_map(|k| &k.kept_too) {
         say("", &format!("and {} of the blocks at {}", percent(*share), kept_at(p, kept)));
     }
     allocated(p, f, &mut say);

@@ -44,7 +44,7 @@ fn search(
         let site = finding.sites.first().and_then(|s| s.site(replay));
         let frames = site.into_iter().flat_map(|s| names.frames(s.stack)).filter(|f| is_own(&f.file));
         if let Some(one) = remade_at(frames, texts) {
-            return Some((one, None));
+            return Some((one, Vec::new()));
         }
     }
     let stacks = |of: fn(&Site) -> Vec<StackId>| -> Vec<&Frame> {
@@ -54,7 +54,7 @@ fn search(
     // What a backward has made, and nothing of Python's leads to, is in a cycle of C++'s: a gradient's graph has the tensor whose gradient it is.
     let of_cycle = || {
         let backwards = stacks(|s| vec![s.backward_stack]);
-        backwards.into_iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None))
+        backwards.into_iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, Vec::new()))
     };
     let answer = holder::answer_of(finding, replay)?;
     let HeldBy::Found(holders) = held_by else {
@@ -62,14 +62,19 @@ fn search(
     };
     // What does not grow keeps none of what does; and gradients are made by a backward, which may give them a graph.
     let first = holders.first().filter(|h| !h.stays && (h.graph || !h.gradient))?;
-    // One that explains little of it does not say where it is kept.
+    // Holders that explain little of it do not say where it is kept.
     let staying = total(holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks));
-    if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
+    let asked = number(answer, "blocks").saturating_sub(staying);
+    let growing = || holders.iter().filter(|h| !h.stays && !h.ends && (h.graph || !h.gradient));
+    let explains = |blocks: u64| blocks * 5 >= asked * 2;
+    // Leaks that grow in the same steps are one finding: each holder has a part of it.
+    let is_of_several = !explains(first.blocks);
+    if is_of_several && !explains(total(growing().map(|h| h.blocks))) {
         return of_cycle();
     }
     let stacks = stacks(|s| vec![s.stack, s.backward_stack]);
     if first.has_growing_gradients() {
-        return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, None));
+        return stacks.iter().find_map(|f| gradients_at(f, texts)).map(|one| (one, Vec::new()));
     }
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
@@ -83,12 +88,20 @@ fn search(
     let script = script(&stacks, others());
     let look = Look { texts, stacks: &stacks, script, lines: &lines, elsewhere, sites };
     let of = |holder: &Holder| look.of(answer, holder, &is_own);
-    let (one, beside) = of(first)?;
-    let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
-    let others = holders.iter().skip(1).filter(is_good).filter_map(|h| Some((of(h)?.0, h.share)));
-    let mut others = beside.into_iter().chain(others);
-    let other = others.find(|(k, _)| (&k.file, k.line, &k.source) != (&one.file, one.line, &one.source));
-    Some((one, other))
+    let has_as_much = |h: &Holder| is_of_several && h.blocks * 2 >= first.blocks;
+    let mut leading = growing().filter(|h| **h == *first || has_as_much(h));
+    let (lead, (one, beside)) = leading.find_map(|h| Some((h, of(h)?)))?;
+    let least = if is_of_several { GOOD_PART / 2.0 } else { GOOD_PART };
+    let is_good = |h: &&Holder| **h != *lead && !h.stays && !h.gradient && h.share >= least;
+    let others = holders.iter().filter(is_good).filter_map(|h| Some((of(h)?.0, h.share)));
+    let mut all: Vec<(KeptAt, f64)> = Vec::new();
+    for (k, share) in beside.into_iter().chain(others) {
+        let is_it = |other: &KeptAt| (&k.file, k.line, &k.source) == (&other.file, other.line, &other.source);
+        if !is_it(&one) && !all.iter().any(|(other, _)| is_it(other)) {
+            all.push((k, share));
+        }
+    }
+    Some((one, all))
 }
 
 /// The same of one statement, for what Python itself has named, in the words of the probe's answer: `scopes`, the nearest first. `stack`: where it

@@ -18,8 +18,8 @@ use strandline::report::{Holder, KeptAt};
 /// Part of the blocks of which a second statement is worth a word.
 pub(super) const GOOD_PART: f64 = 0.2;
 
-/// The statement that keeps what a finding is about, and another one that does, with its part of the blocks, where that is a good part.
-pub(super) type Statements = (KeptAt, Option<(KeptAt, f64)>);
+/// The statement that keeps what a finding is about, and others that do, with their parts of the blocks, where these are good parts.
+pub(super) type Statements = (KeptAt, Vec<(KeptAt, f64)>);
 
 /// A keeper as the answer has it; `of`: whose type is told beside the scope.
 fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
@@ -98,10 +98,11 @@ impl Look<'_> {
                 remedy,
             };
             match self.at(&Keeper { also, ..keeper(scope, of, told)? }, file, is_own) {
-                Some((file, Found::One(statement, _))) => return Some((at(&file, statement), None)),
+                Some((file, Found::One(statement, _))) => return Some((at(&file, statement), Vec::new())),
                 Some((file, Found::Each(all))) => {
                     let (one, other) = self.apart(&file, all)?;
-                    return Some((at(&file, one), other.map(|(s, share)| (at(&file, s), share))));
+                    let others = other.map(|(s, share)| (at(&file, s), share));
+                    return Some((at(&file, one), others.into_iter().collect()));
                 }
                 Some((_, Found::Several)) => return None,
                 _ => {}

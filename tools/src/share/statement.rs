@@ -19,7 +19,7 @@ impl Share {
     pub(crate) fn kept(&self, known: &Known, cwd: &str) -> Known {
         let mut fold = self.fold();
         let kept_at = known.kept_at.as_ref().map(|kept| fold.kept_at(kept, cwd));
-        let kept_too = known.kept_too.as_ref().map(|(kept, share)| (fold.kept_at(kept, cwd), *share));
+        let kept_too = known.kept_too.iter().map(|(kept, share)| (fold.kept_at(kept, cwd), *share)).collect();
         let modified = known.modified.as_ref().map(|file| fold.file(file, cwd).0);
         Known { kept_at, kept_too, modified, ..Known::default() }
     }
@@ -110,10 +110,10 @@ mod tests {
             source: "a.add(b)".into(),
             remedy: Some("secret".into()),
         };
-        let known = Known { kept_at: Some(kept.clone()), kept_too: Some((kept, 0.25)), ..Known::default() };
+        let known = Known { kept_at: Some(kept.clone()), kept_too: vec![(kept, 0.25)], ..Known::default() };
         let folded = share.kept(&known, "/home/secret");
         let expected = KeptAt { file, line: 7, source: "name1.add(name2)".into(), remedy: None };
         assert_eq!(folded.kept_at, Some(expected.clone()));
-        assert_eq!(folded.kept_too, Some((expected, 0.25)));
+        assert_eq!(folded.kept_too, [(expected, 0.25)]);
     }
 }
