@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use strandline::event::Room;
 
 /// The log from a moment on.
@@ -26,7 +27,11 @@ impl KernelLog {
         if namespace.ino() != FIRST_NAMESPACE {
             return None;
         }
-        let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
+        let mut file = File::open("/dev/kmsg").ok()?;
+        // SAFETY: plain numbers; the descriptor is open as long as `file` lives. Without it a read waits for the next record.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+            return None;
+        }
         file.seek(SeekFrom::End(0)).ok()?;
         Some(KernelLog { file, found: Vec::new() })
     }
