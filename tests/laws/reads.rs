@@ -77,6 +77,7 @@ const READS: &[(&str, &[(&str, usize)])] = &[
             ("probe/modules.rs", 2),
             ("probe/names.rs", 27),
             ("probe/naming.rs", 11),
+            ("probe/inside.rs", 1),
             ("probe/near.rs", 6),
             ("probe/objects.rs", 30),
             ("probe/pieces.rs", 17),

@@ -21,6 +21,7 @@ mod frames;
 mod functions;
 mod graph;
 mod heap;
+mod inside;
 mod layout;
 mod looks;
 mod modules;

@@ -15,14 +15,12 @@ use std::collections::{HashMap, HashSet};
 const MOST: usize = 4_096;
 const DEPTH: u32 = 3;
 /// Things in a container that are followed on, and that are looked at for what is wanted.
-const ENTRIES: u64 = 256;
+pub(super) const ENTRIES: u64 = 256;
 /// What a state is made of: in a larger one each entry is one of many.
 const FEW: u64 = 4;
 const MANY: u64 = 20_000;
 /// The same of all containers together: a few milliseconds.
-const ALL: u64 = 100_000;
-/// Elements of an array that are looked at.
-const MANY_WORDS: u64 = 250_000;
+pub(super) const ALL: u64 = 100_000;
 /// Of types: their objects are exceptions.
 pub(super) const EXCEPTION: u64 = 1 << 30;
 /// Tensors whose graphs are walked; and of those that are some of many.
@@ -121,7 +119,7 @@ pub(super) struct Search<'a, 'p> {
     /// Of chains, by their first object: the place among the holders.
     pub(super) chains: HashMap<u64, usize>,
     /// Things in containers that were looked at.
-    entries: u64,
+    pub(super) entries: u64,
 }
 
 /// Looks at what has a name now. `wanted`: tensors, storages and what else was asked about.
@@ -340,28 +338,6 @@ impl Search<'_, '_> {
         self.level.extend(links.into_iter().map(|object| Step { object, way, chain, listed }));
     }
 
-    /// Looks at an array of objects, which Python's collector does not know: no climb leads to it.
-    ///
-    /// # Safety
-    /// As [`look`]; the object is alive, an array.
-    unsafe fn array(&mut self, step: Step) {
-        let Step { object, way, .. } = step;
-        // SAFETY: the caller's promise; what an array of objects refers to is alive.
-        unsafe {
-            let (mut tensors, mut last) = (Vec::new(), 0);
-            self.w.python.elements(object, MANY_WORDS, &mut |child| {
-                // What is not filled yet is `None` again and again.
-                if child != last && self.wanted.contains_key(&child) && is_memory(self.types, child) {
-                    tensors.push(child);
-                }
-                last = child;
-            });
-            if !tensors.is_empty() {
-                self.holders.push(Holder { named: object, way, depth: self.depth, tensors });
-            }
-        }
-    }
-
     /// Looks at a container: what it keeps that is wanted, and, where it is small, what else.
     ///
     /// # Safety
@@ -378,7 +354,8 @@ impl Search<'_, '_> {
             let mut inside = Vec::new();
             references(object, kind, &mut |child| inside.push(child));
             let mut kept = Vec::new();
-            for &child in inside.iter().filter(|c| self.wanted.contains_key(c)) {
+            let inner = if entries > ENTRIES { self.of_inner(&inside) } else { Vec::new() };
+            for &child in inside.iter().chain(&inner).filter(|c| self.wanted.contains_key(c)) {
                 if is_memory(self.types, child) {
                     kept.push(child);
                 }
