@@ -231,20 +231,23 @@ fn may_be_ring(h: &Holder) -> bool {
     !h.graph && !h.rebound && h.part.is_none() && h.still() > WHILE
 }
 
-/// Addresses of what a finding counts, oldest first: what has lived for half of its time, since what is newer may yet go; of many, some of every
+/// Addresses of what a finding counts, by lines: what has lived for half of its time, since what is newer may yet go; of many, some of every
 /// age; of what is made anew the newest. Of these three in four are taken by their bytes, so that who holds most of the memory holds most of them, and the others by their number,
 /// so that what is small is not missed.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
     let held = counted(finding, replay);
-    let mut all: Vec<_> = held.map(|h| (h.born, h.block.addr.0, mark(finding, h), h.block.size.0)).collect();
+    let of = |h: &Held| (h.born, h.block.addr.0, mark(finding, h), h.block.size.0, h.site);
+    let mut all: Vec<_> = held.map(of).collect();
     all.sort_unstable();
     if finding.is_remade() {
         return all.last().map(|(_, address, ..)| *address).into_iter().collect();
     }
     let middle = finding.first_step + marks(finding, replay).saturating_sub(finding.first_step) / 2;
-    let old = all.partition_point(|(_, _, mark, _)| *mark <= middle);
+    let old = all.partition_point(|(_, _, mark, ..)| *mark <= middle);
     all.truncate(if old >= OLD { old } else { all.len() });
-    let sizes: Vec<u64> = all.iter().map(|(.., bytes)| *bytes).collect();
+    // Each line has its part, whatever comes after what in a step.
+    all.sort_by_key(|(.., site)| *site);
+    let sizes: Vec<u64> = all.iter().map(|(_, _, _, bytes, _)| *bytes).collect();
     spread(&sizes).into_iter().filter_map(|i| all.get(i)).map(|(_, address, ..)| *address).collect()
 }
 
@@ -252,23 +255,32 @@ fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
 fn spread(sizes: &[u64]) -> Vec<usize> {
     /// As many as the job looks up of one finding, by their bytes and by their number.
     const BY_BYTES: u128 = 24;
-    const BY_NUMBER: usize = 8;
-    let number = (0..BY_NUMBER.min(sizes.len())).map(|i| i * sizes.len() / BY_NUMBER.min(sizes.len()));
-    let mut chosen: Vec<usize> = number.collect();
-    let total = sizes.iter().map(|bytes| u128::from(*bytes)).sum::<u128>().max(1);
-    let (mut sum, mut taken) = (0, 0);
+    const BY_NUMBER: u128 = 8;
+    // One of each of equal parts, each time at another place in it: of what comes again and again, such as three blocks of each step, not
+    // always the same one must be met.
+    let place = |k: u128, parts: u128, whole: u128| (k * 256 + somewhere(k as u64)) * whole / (parts * 256);
+    let count = sizes.len() as u128;
+    let parts = BY_NUMBER.min(count);
+    let mut chosen: Vec<usize> = (0..parts).map(|k| place(k, parts, count) as usize).collect();
+    let total = sizes.iter().map(|bytes| u128::from(*bytes)).sum::<u128>();
+    let (mut sum, mut next) = (0, 0);
     for (i, bytes) in sizes.iter().enumerate() {
         sum += u128::from(*bytes);
-        // The middles of so many of the equal parts of all bytes lie before the end of this block.
-        let parts = (2 * sum * BY_BYTES + total) / (2 * total);
-        if parts > taken {
-            taken = parts;
+        while next < BY_BYTES && place(next, BY_BYTES, total) < sum {
             chosen.push(i);
+            next += 1;
         }
     }
     chosen.sort_unstable();
     chosen.dedup();
     chosen
+}
+
+/// A number below 256 that has no pattern (the mixing of SplitMix64).
+fn somewhere(k: u64) -> u128 {
+    let mixed = (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    u128::from(mixed >> 56)
 }
 
 /// The mark of a finding's grain in which a block was allocated.
@@ -312,6 +324,12 @@ mod tests {
         let large = all.iter().filter(|i| **i % 8 == 3).count();
         assert!(large >= 23 && all.len() - large >= 4 && all.len() <= 32, "{all:?}");
         assert!(spread(&[1 << 30, 1, 1, 1]).contains(&0) && spread(&[1; 4000]).len() >= 24);
+        assert_eq!(spread(&[0; 3]), [0, 1, 2], "of blocks without a size");
+        for steps in 4..200 {
+            let all = spread(&[2u64, 2, 1].repeat(steps));
+            let of_each = [0, 1, 2].map(|n| all.iter().filter(|i| *i % 3 == n).count());
+            assert!(of_each.iter().all(|n| *n >= 1), "{steps} steps: {of_each:?}");
+        }
     }
 
     #[test]
