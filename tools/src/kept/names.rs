@@ -1,7 +1,10 @@
 //! Of the names on the way to a holder, which come first where its statement is looked for.
 
 use serde_json::Value;
-use strandline::report::Holder;
+use strandline::report::{Count, Holder};
+
+/// Steps between two looks before which as many entries tell nothing: what gets one every few steps has as many then, too.
+const WHILE: u32 = 8;
 
 /// Where the names stand whose statements are looked for, and whose types are told there, in their order: the holder's own, then those on the way to
 /// it. Where the holder has as many entries at each look, something in them grows: then the innermost container comes first. So does that of
@@ -14,7 +17,9 @@ pub(super) fn scopes<'a>(
     let own = (told.get("scope")?, told);
     let near = told.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let near = near.iter().filter(|n| number(n, "blocks") * 2 >= holder.blocks);
-    let is_still = holder.counts.len() > 1 && holder.counts.iter().all(|c| Some(c.entries) == holder.entries);
+    let is_long = holder.counts.iter().any(|c| c.step.is_none()) || holder.still() >= WHILE;
+    let is_same = |c: &Count| Some(c.entries) == holder.entries;
+    let is_still = holder.counts.len() > 1 && is_long && holder.counts.iter().all(is_same);
     let is_nested = is_still && !holder.graph && !holder.rebound && holder.part.is_none();
     let is_object = holder.entries.is_none() && !holder.graph && !holder.rebound;
     let is_users = |n: &Value| n["class"].is_string() && n["file"].as_str().is_some_and(is_own);
@@ -33,7 +38,6 @@ pub(super) fn number(v: &Value, key: &str) -> u64 {
 mod tests {
     use super::*;
     use serde_json::json;
-    use strandline::report::Count;
 
     #[test]
     fn what_grows_in_entries_that_stay_as_many_is_kept_by_the_innermost_container() {
@@ -43,14 +47,24 @@ mod tests {
             { "variable": "few", "entries": 3, "blocks": 1 },
         ]);
         let told = json!({ "scope": { "variable": "session" }, "names": names });
-        let order = |counts: &[u64], graph| {
-            let count = |entries: &u64| Count { entries: *entries, ..Count::default() };
-            let counts = counts.iter().map(count).collect();
+        let order_apart = |counts: &[u64], graph, apart: u32| {
+            let count = |(i, n): (usize, &u64)| Count {
+                entries: *n,
+                step: Some(i as u32 * apart),
+                ..Count::default()
+            };
+            let counts = counts.iter().enumerate().map(count).collect();
             let holder = Holder { entries: Some(8), blocks: 8, graph, counts, ..Holder::default() };
             let all = scopes(&told, &holder, &|_| true).unwrap();
             all.iter().map(|(scope, _)| scope["variable"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
+        let order = |counts, graph| order_apart(counts, graph, 4);
         assert_eq!(order(&[8, 8, 8], false), ["turns", "session", "t"]);
+        assert_eq!(
+            order_apart(&[8, 8, 8], false, 1),
+            ["session", "t", "turns"],
+            "looks at nearly one moment"
+        );
         for (counts, graph) in [(&[8, 9, 12][..], false), (&[8][..], false), (&[8, 8, 8][..], true)] {
             assert_eq!(order(counts, graph), ["session", "t", "turns"], "{counts:?}");
         }
