@@ -171,7 +171,12 @@ fn two_modes_have_a_base_each(folder: &Folder) {
     let first = lines.iter().take_while(|l| !l.contains("variant  ")).copied().collect::<Vec<_>>().join(" ");
     let first = first.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(first.starts_with("strandline: full: clear is best: saved 152 MiB ("), "{text}");
-    assert!(first.ends_with("lora: no variant needs measurably less memory than base"), "{text}");
+    assert!(
+        first.contains(
+            "lora: no variant needs measurably less memory than base; dies is worst: out of memory in step 16"
+        ),
+        "{text}"
+    );
     let rows: Vec<&str> = lines.iter().copied().filter(|l| l.trim_start().starts_with(['f', 'l'])).collect();
     let is = |name: &str, words: &str| {
         assert!(

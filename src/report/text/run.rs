@@ -79,10 +79,7 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        // The loop's own count may be another one: what it allocates after its last call is a step more.
-        StepSource::Optimizer => {
-            "counted by calls of optimizer.step(); what is allocated after a call belongs to the next step"
-        }
+        StepSource::Optimizer => "counted by calls of optimizer.step()",
         StepSource::Backward => "counted by calls of backward()",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
