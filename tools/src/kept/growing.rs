@@ -27,9 +27,11 @@ pub(super) fn of_container(type_name: &str) -> Option<&'static str> {
         "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
         "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
         "SimpleQueue" => {
-            "this queue has no limit: use a queue.Queue(maxsize=…), whose put() waits for the consumer"
+            "this queue has no limit: take as much out of it as is put in, or use a queue.Queue(maxsize=…), whose put() waits for a consumer in another thread"
         }
-        "Queue" | "LifoQueue" | "PriorityQueue" => "give it a maxsize, so that put() waits for the consumer",
+        "Queue" | "LifoQueue" | "PriorityQueue" => {
+            "take as much out of it as is put in, or give it a maxsize, so that put() waits for a consumer in another thread"
+        }
         "tuple" => "keep only its newest entries, or start it again with () at the end of each epoch",
         "WeakKeyDictionary" => {
             "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"

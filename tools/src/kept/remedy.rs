@@ -70,13 +70,9 @@ fn of_call<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<&'
     } else if hooks::hands_on_made(source, add.node, keeper) {
         Some("each call keeps one more object: call it once, or remove what it added before")
     } else if instances::gives(source, add.node, keeper) {
-        const QUEUES: [&str; 3] = ["Queue", "LifoQueue", "PriorityQueue"];
-        if keeper.class.as_deref().is_some_and(|class| QUEUES.contains(&class)) {
-            return Some(
-                "take as much out of it as is put in, or give it a maxsize, so that put() waits for a consumer in another thread",
-            );
-        }
-        Some("empty it at the end of each epoch, as reset() does with a metric")
+        let is_queue = |class: &&str| class.ends_with("Queue");
+        let queue = keeper.class.as_deref().filter(is_queue).and_then(of_container);
+        queue.or(Some("empty it at the end of each epoch, as reset() does with a metric"))
     } else {
         None
     }
