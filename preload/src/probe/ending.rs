@@ -1,9 +1,9 @@
 //! The moment at which the interpreter begins to end: the last at which globals, and what a traceback keeps, are still there.
 //!
 //! A function of ours that `atexit` calls tells the watcher, waits for its last question, and answers it at once, on the thread that
-//! ends the interpreter. It searches no longer than what is left of the budget, and waits no longer than [`LONGEST`], or [`LONGEST_BUSY`]
-//! where more threads want to run than there are processors, since the watcher then has to wait for its turn as well; nothing is printed,
-//! and the exit status is not touched.
+//! ends the interpreter. It searches no longer than what is left of the budget, and waits no longer than [`LONGEST`]. Where more threads want
+//! to run than there are processors, the watcher has to wait for its turn as well: there it waits up to [`LONGEST_BUSY`], but no longer than
+//! the job has run. Nothing is printed, and the exit status is not touched.
 
 use super::budget::SLICE;
 use super::pace;
@@ -41,6 +41,7 @@ pub(crate) fn at_exit() {
         _ => LONGEST,
     };
     let most = left(began).min(LONGEST);
+    let most_busy = since_began(began).min(LONGEST_BUSY);
     ENDING.store(true, Release);
     let mut calm = 0;
     loop {
@@ -49,7 +50,7 @@ pub(crate) fn at_exit() {
         let waited = now.saturating_sub(began) + SLICE;
         if waited >= most {
             calm = if is_busy() { 0 } else { calm + 1 };
-            if calm == CALM || waited >= LONGEST_BUSY || left(now) < SLICE {
+            if calm == CALM || waited >= most_busy || left(now) < SLICE {
                 break;
             }
         }
