@@ -66,7 +66,7 @@ impl Later<'_> {
 
     /// After `by step 60, the last one in the recording,`.
     pub(super) fn words(&self) -> String {
-        let said = |word: &str, g: &Finding| format!("it is {word}, {} now", size(g.bytes_now));
+        let said = |word: &str, g: &Finding| format!("it is {word}, at {}", size(g.bytes_now));
         match self {
             Later::Stands(g) if g.certainty == Certainty::Leak => said("a LEAK", g),
             Later::Stands(g) if g.certainty == Certainty::Growing => said("still GROWING", g),

@@ -47,10 +47,10 @@ pub(crate) fn at_exit() {
     loop {
         let now = clock::moment().mono_ns;
         // What is begun ends before all is used up.
-        let waited = now.saturating_sub(began) + SLICE;
-        if waited >= most {
+        let with_slice = now.saturating_sub(began) + SLICE;
+        if with_slice >= most {
             calm = if is_busy() { 0 } else { calm + 1 };
-            if calm == CALM || waited >= most_busy || left(now) < SLICE {
+            if calm == CALM || with_slice >= most_busy || left(now) < SLICE {
                 break;
             }
         }

@@ -45,8 +45,10 @@ impl Search<'_, '_> {
                 let entries = self.w.python.entries(object, kind.class).filter(|n| *n <= ENTRIES);
                 self.entries += entries.unwrap_or(0);
                 if entries.is_some() {
-                    references(object, kind, &mut |c| {
-                        found.extend(Some(c).filter(|c| self.wanted.contains_key(c)))
+                    references(object, kind, &mut |child| {
+                        if self.wanted.contains_key(&child) {
+                            found.push(child);
+                        }
                     });
                 }
             }

@@ -35,8 +35,10 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
 
 /// What the job says where it ended too early (`preload/src/probe/questions.rs`).
 const CUT_SHORT: &str = "the job ended before the search did";
-/// What is said where no search began, and what helps.
-const NOT_SEARCHED: &str = "unknown: the job ended before its objects were searched. Run it for more steps, or set STRANDLINE_PROBE=on, which searches as soon as memory grows";
+/// What is said where no search began.
+const NOT_SEARCHED: &str = "the job ended before its objects were searched";
+/// What helps with both.
+const LONGER: &str = "A longer run gives the search more time";
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
@@ -141,10 +143,12 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
         Some(HeldBy::Skipped(why)) if why == CUT_SHORT => {
-            say("held by", &format!("unknown: {why}. A longer run gives the search more time"));
+            say("held by", &format!("unknown: {why}. {LONGER}"));
         }
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
-        Some(HeldBy::NotRun) if is_searchable(p, f) => say("held by", NOT_SEARCHED),
+        Some(HeldBy::NotRun) if is_searchable(p, f) => {
+            say("held by", &format!("unknown: {NOT_SEARCHED}. {LONGER}"));
+        }
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
