@@ -97,6 +97,26 @@ fn free_memory_in_pieces() {
     assert!(text.contains("expandable_segments:True"), "{text}");
 }
 
+/// A leak fills the card, and what is between its blocks is of no use to what is larger: that is said beside the leak.
+#[test]
+fn a_leak_that_leaves_only_pieces() {
+    let folder = Folder::new("pieces");
+    let source = "import torch\nnet = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), \
+                  torch.nn.Conv2d(16, 32, 3, padding=1)).cuda()\nopt, kept = torch.optim.SGD(net.parameters(), 0.1), []\n\
+                  for _ in range(1000):\n    out = net(torch.rand(16, 3, 64, 64, device='cuda'))\n    kept.append(out.detach())\n    \
+                  out.relu().square().mean().backward()\n    opt.step()\n    opt.zero_grad()\n";
+    let job = Job::program(&folder, support::python()).arg("-c").arg(source);
+    let ran = job.env("STRANDLINE_SIM_TOTAL", "1GiB").run();
+    let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with("strandline: GROWING, OUT OF MEMORY. "), "{text}");
+    let said = " of the rest was free, but in pieces of at most ";
+    assert!(
+        words.contains(said) && words.contains(": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it"),
+        "{text}"
+    );
+}
+
 #[test]
 fn what_another_process_holds() {
     let (reason, oom, _) = died("other", "6GiB", "5GiB");

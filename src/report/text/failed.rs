@@ -6,7 +6,7 @@ use super::super::units::{plural, size, thousands};
 use super::headline::cuda_error;
 use super::phrase::clause;
 use super::place::{at_place, in_phase, line, place, stream, your_line};
-use crate::detect::{Outcome, PostMortem, caught, post_mortem};
+use crate::detect::{Cause, Outcome, PostMortem, caught, post_mortem};
 use crate::event::{Frame, is_generated};
 use crate::replay::{Device, Holder, OomEvent, Scene, SiteKind};
 
@@ -34,6 +34,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let scene = d.scene.as_ref().filter(|s| s.event == o.event);
     let went_on = caught(p.replay).is_some_and(|(device, _, _)| device == d.id);
     let went_on = if went_on { ". The job caught the error and went on" } else { "" };
+    let m = post_mortem(p.replay, d.id);
+    let is_cause = m.as_ref().is_some_and(|m| m.cause == Cause::Fragmentation);
+    let is_told = is_cause && p.verdict.outcome == Outcome::Oom;
     let text = format!(
         "{} was requested in {} {}{}{}{}{}{}{went_on}",
         size(o.requested.0),
@@ -43,10 +46,10 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         requested_by(p, o),
         segment(p, o),
         refused(o),
-        scene.map(|s| largest_piece(o, s)).unwrap_or_default()
+        scene.map(|s| pieces(p, o, s, is_told)).unwrap_or_default()
     );
     let mut out = style.wrap("  failed ", &text);
-    let Some(m) = post_mortem(p.replay, d.id) else { return out };
+    let Some(m) = m else { return out };
     if let Some(c) = m.change {
         let noun = p.replay.step_source().noun();
         let text = format!(
@@ -115,19 +118,29 @@ fn refused(o: &OomEvent) -> String {
     }
 }
 
-/// The largest piece of PyTorch's cache that the request might have used.
-fn largest_piece(o: &OomEvent, scene: &Scene) -> String {
+/// What PyTorch's cache had that the request might have used, and why it could not.
+fn pieces(p: &Process<'_>, o: &OomEvent, scene: &Scene, is_told: bool) -> String {
     if o.call.is_some() || scene.cached.0 == 0 || scene.largest >= o.requested {
         return String::new();
     }
-    match size(scene.largest.0) {
-        largest if largest == size(o.requested.0) => {
-            format!(
-                "; the largest free piece that it could have used was {} too small",
-                size(o.requested.0 - scene.largest.0)
-            )
-        }
-        largest => format!("; the largest free piece that it could have used was {largest}"),
+    let largest = size(scene.largest.0);
+    let usable = scene.cached.0.saturating_sub(scene.elsewhere.0);
+    // Enough, had it been in one piece: a leak is then not all that is wrong. Where this is the verdict's cause, it is told there.
+    if usable >= o.requested.0 && scene.largest.0 > 0 && !is_told {
+        let is_joined =
+            p.replay.meta()["alloc_conf"].as_str().is_some_and(|c| c.contains("expandable_segments:True"));
+        let help = match is_joined {
+            true => "",
+            false => ": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it join such pieces",
+        };
+        return format!("; {} of the rest was free, but in pieces of at most {largest}{help}", size(usable));
+    }
+    match largest == size(o.requested.0) {
+        true => format!(
+            "; the largest free piece that it could have used was {} too small",
+            size(o.requested.0 - scene.largest.0)
+        ),
+        false => format!("; the largest free piece that it could have used was {largest}"),
     }
 }
 
