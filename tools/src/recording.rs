@@ -60,13 +60,26 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
     match found {
         [one] => Ok(one),
         [] => Err(Error::new("there is no recording").status(status::USAGE)),
-        [first, ..] => {
-            let recordings = plural(found.len() as u64, "recording");
+        several => {
+            let recordings = plural(several.len() as u64, "recording");
             let what =
                 format!("there are {recordings}, one for each process; this command needs one of them");
-            Err(Error::usage(what, format!("such as {}", shown(first))))
+            Err(Error::usage(what, which(several)))
         }
     }
+}
+
+/// Recordings that are named where one is asked for.
+const NAMED: usize = 4;
+
+/// Whose recordings these are, and how to choose.
+fn which(several: &[PathBuf]) -> String {
+    let of = |path: &PathBuf| pid(path).map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    let named: Vec<String> = several.iter().take(NAMED).map(|p| shown(p) + &of(p)).collect();
+    let others = several.len() - named.len();
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    let report = several[0].parent().map(|f| format!("; `strandline report {}` judges each", shown(f)));
+    format!("{}{others}{}", named.join(", "), report.unwrap_or_default())
 }
 
 const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";
