@@ -213,6 +213,7 @@ fn compose(
             .planned_steps
             .map(|p| u64::from(p.saturating_sub(replay.steps())))
             .filter(|_| place.grain == Grain::Step),
+        twice: (is_anew && lead.beside).then(|| 1.0 / (blocks_now as f64).max(1.0)),
         waits,
     };
     let mut finding = Finding {

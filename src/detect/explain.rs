@@ -13,8 +13,15 @@ pub(super) fn lines(n: usize) -> String {
 pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     let f = g.finding;
     let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
+    let lead = g.members.first().and_then(|m| g.replay.cohorts().get(m.id.0 as usize));
+    let beside = match lead.is_some_and(|c| c.beside) {
+        true => {
+            "; each new block is allocated before the old one is freed, so for a moment both are in memory"
+        }
+        false => "",
+    };
     format!(
-        "{blocks} from {} {verb} freed and allocated again, {} each time: this happened in {} since {} {} and added {} so far",
+        "{blocks} from {} {verb} freed and allocated again, {} each time: this happened in {} since {} {} and added {} so far{beside}",
         lines(f.sites.len()),
         if g.members.iter().any(|m| m.growth.now.blocks > m.growth.base.blocks) {
             "more of them"

@@ -179,6 +179,8 @@ pub(super) struct Headroom {
     pub(super) pieces: Option<Pieces>,
     /// By how much more with each step a step needs at its peak than at its end.
     pub(super) needs: f64,
+    /// Bytes that are left at the end of a step.
+    pub(super) at_end: u64,
     /// What else may be no use at the end: what torch has reserved and does not use, a little at most.
     pub(super) slack: u64,
 }
@@ -188,6 +190,12 @@ impl Headroom {
     pub(super) fn without(self, bytes: u64) -> Headroom {
         let less = |n: u64| n.saturating_sub(bytes);
         Headroom { bytes: less(self.bytes), most: less(self.most), ..self }
+    }
+
+    /// What is left at the end of a step where `bytes` more are in use for a moment, whatever else a step needs.
+    pub(super) fn beside(self, bytes: u64) -> Headroom {
+        let left = self.at_end.saturating_sub(bytes);
+        Headroom { bytes: left, most: left, ..self }
     }
 }
 
@@ -274,6 +282,7 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId, since: u32) -> Headroo
             known: false,
             pieces: None,
             needs: 0.0,
+            at_end: u64::MAX,
             slack: 0,
         };
     };
@@ -293,7 +302,7 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId, since: u32) -> Headroo
     let idle = d.rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
     let after = d.rows.get(d.rows.partition_point(|r| r.step < since)..).unwrap_or_default();
     let pieces = pieces(after).or_else(|| lost(replay, device, after, idle, usable / SLACK));
-    Headroom { bytes, most, known, pieces, needs, slack: idle.min(usable / SLACK) }
+    Headroom { bytes, most, known, pieces, needs, at_end: room, slack: idle.min(usable / SLACK) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.

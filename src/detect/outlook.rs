@@ -28,6 +28,8 @@ pub(super) struct Outlook {
     pub(super) hasty: bool,
     /// Steps that the job still has to do, where known.
     pub(super) left: Option<u64>,
+    /// The part of it that is there twice while it is made anew.
+    pub(super) twice: Option<f64>,
     /// Python's collector may still free what it counts.
     pub(super) waits: bool,
 }
@@ -68,6 +70,15 @@ impl Outlook {
             let sooner = forecast::interval(&sooner, &rate.plus(more), self.marks);
             f.with_others |= more * WORTH > rate.current && sooner.mid < steps.mid;
             (steps.low, steps.mid) = (steps.low.min(sooner.low), steps.mid.min(sooner.mid));
+        }
+        // Whatever else steps need: each time it is made anew, the old block and the new one are there.
+        if let Some(part) = self.twice {
+            let room = self.room.beside((f.bytes_now as f64 * part) as u64);
+            let rate = rate.plus(self.rate.current * part);
+            let sooner = forecast::interval(&room, &rate, self.marks);
+            let least = forecast::interval(&room.without(self.room.slack), &rate, self.marks).low;
+            (steps.low, steps.mid) = (steps.low.min(least), steps.mid.min(sooner.mid));
+            steps.high = steps.high.min(sooner.high).max(steps.mid);
         }
         let seconds = self.pace.map(|pace| SecondsToOom::of(&steps, pace));
         let urgency = Urgency {

@@ -45,6 +45,8 @@ pub struct Cohort {
     pub in_optimizer: u64,
     /// Allocations and frees up to the last mark of either grain.
     pub at_mark: (u64, u64),
+    /// The first allocation since the last mark of either grain came before any was freed, while others lived.
+    pub beside: bool,
     /// Live now (not freed, not unverified).
     pub live: Point,
     /// Bytes that were requested of what is live.
@@ -276,6 +278,9 @@ impl Cohorts {
     #[inline]
     pub(super) fn born(&mut self, id: CohortId, size: Size, by: (ThreadId, Now), in_optimizer: bool) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
+        if c.allocs == c.at_mark.0 {
+            c.beside = c.frees == c.at_mark.1 && c.live.blocks > 0;
+        }
         c.allocs += 1;
         c.workers.born(by.0, by.1.step);
         c.in_optimizer += u64::from(in_optimizer);

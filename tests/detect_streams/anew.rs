@@ -90,6 +90,34 @@ fn a_block_that_is_made_anew_fills_the_device_by_twice_its_growth() {
     assert!((when.mid as f64 / left - 1.0).abs() < 0.03, "{when:?}, {left} left");
 }
 
+/// What a step needs elsewhere hides that at first: the device is full by twice the growth all the same, unless the old one is freed first.
+#[test]
+fn a_block_that_is_made_anew_is_there_twice_below_the_peak_as_well() {
+    let full_after = |frees_first: bool| {
+        let (mut s, mut size) = (Script::new(), 0);
+        for i in 1..=60u64 {
+            let (old, new) = (i * 10_000, (i + 1) * 10_000);
+            if frees_first && size > 0 {
+                s.free(old, size, MAIN);
+            }
+            s.alloc(new, i << 20, MAIN, 1);
+            if !frees_first && size > 0 {
+                s.free(old, size, MAIN);
+            }
+            size = i << 20;
+            s.alloc(5_000, 200 << 20, MAIN, 2);
+            s.free(5_000, 200 << 20, MAIN);
+            s.idle_step();
+        }
+        grows(&of(&s))[0].steps_to_oom.expect("the size of the card is known").mid as f64
+    };
+    let (twice, once) = ((CARD - (120 << 20)) as f64 / 2.0, (CARD - (260 << 20)) as f64);
+    let (told_twice, told_once) =
+        (full_after(false) * f64::from(1 << 20), full_after(true) * f64::from(1 << 20));
+    assert!((told_twice / twice - 1.0).abs() < 0.03, "{told_twice} {twice}");
+    assert!((told_once / once - 1.0).abs() < 0.03, "{told_once} {once}");
+}
+
 /// `memory = torch.cat([memory, encoder(x)])`, where the encoder's first matmul made two workspaces.
 #[test]
 fn a_block_that_is_made_anew_beside_workspaces_of_its_line_grows() {
