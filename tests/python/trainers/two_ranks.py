@@ -12,7 +12,6 @@ rank = int(os.environ["RANK"])
 if rank == 1:
     strandline.start("recording.strand", quiet=True)
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-common.always_look()
 model = torch.nn.Linear(16, 16)
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
 with TrainingLoop(accelerator, log_every=4, on_growth="save_and_stop") as loop:

@@ -71,7 +71,6 @@ with common.stderr() as lines, common.broken():
 assert losses == bare and shown("broken") == shown("bare")
 assert common.said(lines) == "strandline: this training is no longer watched: KeyError: 'mine'", lines
 
-common.always_look()
 _, loop = trained("stopped", keeps=8, batches=2000, cpu=False, on_growth="save_and_stop")
 assert 8 <= loop.steps < 100, loop.steps
 _, more = trained("resumed", batches=8, cpu=False, steps=loop.steps)

@@ -112,12 +112,12 @@ with common.stderr() as lines, common.broken():
 same("broken", "bare")
 assert common.said(lines) == "strandline: this training is no longer watched: KeyError: 'mine'", lines
 
-common.always_look()
 stopped = trainer("stopped", [StrandlineCallback(on_growth="save_and_stop")], keeps=8, steps=1000, device="gpu").global_step
 assert 8 <= stopped < 100, stopped
 it = trainer("resumed", [StrandlineCallback(artifacts=True)], steps=stopped + 4, device="gpu", resume=f"stopped/strandline-step={stopped}.ckpt")
 assert it.global_step == stopped + 4
-assert [row["step"] for row in logged("resumed")[1]] == [stopped + 4, stopped + 4], logged("resumed")
+due = [n for n in range(stopped + 1, stopped + 5) if n % 4 == 0]
+assert [row["step"] for row in logged("resumed")[1]] == [*due, stopped + 4], logged("resumed")
 # With `artifacts` its loggers have the page and the snapshot, too: here TensorBoard's.
 assert {"strandline.html", "strandline.pickle"} <= set(os.listdir("resumed/board/version_0"))
 

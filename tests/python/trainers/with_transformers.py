@@ -82,16 +82,15 @@ with common.stderr() as lines, common.broken():
 same(log, "broken", bare, "bare")
 assert common.said(lines) == "strandline: this training is no longer watched: KeyError: 'mine'", lines
 
-# Before the device is full a checkpoint is saved, from which the training goes on.
-common.always_look()
-it = trainer("stopped", [StrandlineCallback(on_growth="save_and_stop")], keeps=8, cpu=False, save_steps=1000, eval_steps=1000, steps=1000)
+# Before the device is full a checkpoint is saved, from which the training goes on; also where nothing is logged by then.
+it = trainer("stopped", [StrandlineCallback(on_growth="save_and_stop")], keeps=8, cpu=False, save_steps=1000, eval_steps=1000, logging_steps=1000, steps=1000)
 it.train()
 common.kept.clear()
 stopped = it.state.global_step
 assert 8 <= stopped < 100, stopped
 it = trainer("stopped", [StrandlineCallback(artifacts=True)], cpu=False, save_steps=1000, eval_steps=1000, steps=stopped + 4)
 it.train(resume_from_checkpoint=True)
-assert it.state.global_step == stopped + 4 and it.state.log_history[0]["step"] == 4, it.state.log_history
+assert it.state.global_step == stopped + 4 and it.state.log_history[0]["step"] > stopped, it.state.log_history
 # With `artifacts` what it reports to has the page and the snapshot, too, once.
 assert len(glob.glob("stopped/**/strandline.html", recursive=True)) == len(glob.glob("stopped/**/strandline.pickle", recursive=True)) == 1
 

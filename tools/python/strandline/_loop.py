@@ -31,10 +31,9 @@ class Loop:
         """A step has ended. True: save, and leave the loop; only with `on_growth="save_and_stop"`, and on all ranks alike."""
         self.steps += 1
         self._training.step(self.steps)
-        if self.steps % self._log_every != 0:
-            return False
-        self._training.log(self._send)
-        return self._training.should_stop()
+        if self.steps % self._log_every == 0:
+            self._training.log(self._send)
+        return self._training.should_stop(self.steps - 1)
 
     def __exit__(
         self, kind: Optional[type[BaseException]], raised: Optional[BaseException], where: Optional[TracebackType]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import sys
 import time
@@ -20,6 +21,10 @@ OnGrowth = Literal["log", "save_and_stop"]
 
 # The share of a training's time in which it may wait for the command to read its recording.
 _SHARE = 0.01
+# It waits all the same where a device has become this much fuller: this share is left of what was free at the last look.
+_LEFT_FREE = 2 / 3
+# Steps between two checks whether to save and stop.
+_CHECKED_EVERY = 10
 _MIB = float(1 << 20)
 
 
@@ -37,15 +42,20 @@ class Training:
         self._works = False
         self._phase: Optional[Phase] = None
         self._growth: dict[str, float] = {}
+        # As of the last look: bytes of each device that PyTorch can use, how many of the fullest had never been in use, and the step at which one is full.
+        self._sizes: dict[int, int] = {}
+        self._free = 0
+        self._full_at = math.inf
         self._next_look = 0.0
-        self._last_look = 0.0
+        self._step = 0
         self._is_urgent = self._is_imminent = False
         self._reason = self._said = ("", "")
 
     def begin(self) -> None:
         """The training begins."""
         self._works = True
-        self._growth, self._next_look, self._last_look = {}, 0.0, time.monotonic()
+        self._growth, self._sizes, self._full_at = {}, {}, math.inf
+        self._next_look, self._step = 0.0, 0
         self._is_urgent = self._is_imminent = False
         self._said = ("", "")
         # Nothing of ours is loaded into a process that is not recorded.
@@ -53,6 +63,7 @@ class Training:
 
     def step(self, n: int) -> None:
         """Step `n`, from 1, has ended."""
+        self._step = n
         self._attempt(lambda: _library.step(n), False)
 
     def mark(self, name: str) -> None:
@@ -79,17 +90,20 @@ class Training:
 
         self._attempt(log, None)
 
-    def should_stop(self) -> bool:
-        """Whether to save and end: the same on all ranks, which all have to ask at the same steps."""
-        if self._on_growth == "log":
+    def should_stop(self, before: int) -> bool:
+        """Whether to save and end after this step, the next one after `before`: the same on all ranks, which all have to ask after the same steps."""
+        if self._on_growth == "log" or self._step // _CHECKED_EVERY == before // _CHECKED_EVERY:
             return False
+        # A device may be full at the next check but one.
+        is_near = self._full_at <= self._step + 2 * _CHECKED_EVERY
+        self._attempt(lambda: self._look(at_once=is_near), None)
         return self._on_any_rank()
 
     def alert(self, logger: _loggers.Logger) -> None:
         """Gives a logger the verdict of the last look, where the device will be full soon: once, until it changes."""
         if self._is_urgent and self._reason != self._said:
             self._said = self._reason
-            self._attempt(lambda: logger.verdict(*self._reason), None)
+            self._attempt(lambda: logger.verdict(self._reason[0], self._sentence()), None)
 
     def end(self, loggers: Callable[[], Sequence[Optional[_loggers.Logger]]] = list, with_files: bool = True) -> None:
         """The training has ended: says the verdict on stderr, and gives it to loggers (`None` is left out), with the page and the snapshot."""
@@ -99,11 +113,11 @@ class Training:
             path = _library.recording()
             if path is None:
                 return
-            sentence = self._verdict_of(path)
-            print(sentence, file=sys.stderr)
+            sentence = self._sentence()
+            print(f"strandline: {sentence}", file=sys.stderr)
             places = [logger for logger in loggers() if logger is not None]
             if places:
-                _loggers.hand_over(places, path, _report.ask(path)["verdict"], sentence.partition(": ")[2], with_files)
+                _loggers.hand_over(places, path, _report.ask(path)["verdict"], sentence, with_files)
 
         self._attempt(end, None)
 
@@ -119,10 +133,9 @@ class Training:
             return otherwise
 
     def _figures(self, last: bool) -> dict[str, float]:
-        torch, path = torch_of_job(), _library.recording()
-        if torch is None or path is None or not torch.cuda.is_initialized():
+        torch = self._look(at_once=last)
+        if torch is None:
             return {}
-        self._look(path, last)
 
         def mib(of: Callable[[int], Any]) -> float:
             return sum(int(of(i)) for i in range(int(torch.cuda.device_count()))) / _MIB
@@ -134,12 +147,24 @@ class Training:
             **self._growth,
         }
 
-    def _look(self, path: str, last: bool) -> None:
+    def _least_free(self, torch: Any) -> int:
+        """Bytes of the fullest device that were never in use, where its size is known."""
+        return min((size - int(torch.cuda.max_memory_allocated(i)) for i, size in self._sizes.items()), default=0)
+
+    def _look(self, at_once: bool) -> Any:
+        """Reads the recording, where it is time to; PyTorch, where there is anything to say of it."""
+        torch, path = torch_of_job(), _library.recording()
+        if torch is None or path is None or not torch.cuda.is_initialized():
+            return None
         begun = time.monotonic()
-        if begun < self._next_look and not last:
-            return
+        if begun < self._next_look and not at_once and self._least_free(torch) >= _LEFT_FREE * self._free:
+            return torch
         told = _report.ask(path)
         self._reason = (told["verdict"], told["reason"])
+        devices = told["processes"][0]["devices"]
+        sizes = {d["index"]: d["limit_bytes"] or d["capacity_bytes"] for d in devices}
+        self._sizes = {i: size for i, size in sizes.items() if size is not None}
+        self._free = self._least_free(torch)
         found = told["processes"][0]["findings"]
         now = time.monotonic()
         self._next_look = now + (now - begun) / _SHARE
@@ -148,17 +173,10 @@ class Training:
         until_full = [f["steps_to_oom"]["mid"] for f in grows if f["steps_to_oom"] and f["steps_to_oom"]["mid"] is not None]
         if until_full:
             self._growth["strandline/steps_until_full"] = min(until_full)
+        self._full_at = self._step + min(until_full, default=math.inf)
         self._is_urgent = any(f["severity"] == "alert" for f in grows)
-        # The device may be full before the next look but one.
-        soon = 2 * (now - self._last_look)
-        self._last_look = now
-
-        def is_imminent(f: dict[str, Any]) -> bool:
-            told: Optional[dict[str, Optional[float]]] = f["seconds_to_oom"]
-            seconds = told["mid"] if told else None
-            return bool(f["imminent"]) or (f["severity"] == "alert" and seconds is not None and seconds <= soon)
-
-        self._is_imminent = any(map(is_imminent, grows))
+        self._is_imminent = any(f["imminent"] for f in grows)
+        return torch
 
     def _on_any_rank(self) -> bool:
         # Also where this process is not recorded, or we have failed: others wait for this rank.
@@ -171,7 +189,7 @@ class Training:
         group.all_reduce(urgent, op=group.ReduceOp.MAX)
         return bool(urgent.item())
 
-    def _verdict_of(self, path: str) -> str:
-        # The first sentence of the report, and the lines that it goes on in.
-        said = re.match(r".*(?:\n {12}.*)*", _library.ask("report", path))
-        return " ".join(said[0].split()) if said else ""
+    def _sentence(self) -> str:
+        """The first sentence of the report, and the lines that it goes on in."""
+        said = re.match(r"strandline: (.*(?:\n {12}.*)*)", _library.ask("report", _library.recording() or ""))
+        return " ".join(said[1].split()) if said else ""

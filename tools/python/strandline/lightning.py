@@ -60,12 +60,12 @@ class StrandlineCallback(Callback):
         self._training.step(step)
         # With several optimizers a batch is several steps.
         is_due = step // trainer.log_every_n_steps > self._last_step // trainer.log_every_n_steps if trainer.log_every_n_steps else False
-        self._last_step = step
+        before, self._last_step = self._last_step, step
         if is_due:
             self._log(trainer, last=False)
-            if self._training.should_stop():
-                trainer.save_checkpoint(os.path.join(trainer.default_root_dir, f"strandline-step={step}.ckpt"))
-                trainer.should_stop = True
+        if self._training.should_stop(before):
+            trainer.save_checkpoint(os.path.join(trainer.default_root_dir, f"strandline-step={step}.ckpt"))
+            trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._training.phase("eval")

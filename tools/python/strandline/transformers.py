@@ -59,6 +59,8 @@ class StrandlineCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._training.step(state.global_step)
+        if self._training.should_stop(state.global_step - 1):
+            control.should_save = control.should_training_stop = True
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._training.phase("eval")
@@ -76,8 +78,6 @@ class StrandlineCallback(TrainerCallback):
             state.log_history[-1].update(figures)
 
         self._training.log(send, last="train_runtime" in logs)
-        if "loss" in logs and self._training.should_stop():
-            control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # Callbacks of loggers, behind this one, close what they have at the end.
