@@ -10,14 +10,6 @@ from typing import Any, Optional, Union
 
 from . import _cupy, _library
 
-# What `start` takes, and the variable that each is for a job that is started with them.
-_VARIABLES = {
-    "out": "STRANDLINE_OUT",
-    "stacks": "STRANDLINE_STACKS",
-    "steps": "STRANDLINE_STEPS",
-    "max_size": "STRANDLINE_MAX_SIZE",
-    "quiet": "STRANDLINE_QUIET",
-}
 # What strandline_start is told where there is no PyTorch to attach to.
 _NO_TORCH = -2
 # What strandline_start says where it does not record, and where it did until `stop`.
@@ -37,25 +29,33 @@ def _tell_devices(torch: Any) -> int:
     return int(torch.cuda.current_device())
 
 
-def start(out: Union[str, os.PathLike[str], None] = None, **settings: Union[str, int, bool, None]) -> Optional[str]:
+def start(
+    out: Union[str, os.PathLike[str], None] = None,
+    *,
+    stacks: Optional[str] = None,
+    steps: Optional[str] = None,
+    max_size: Union[int, str, None] = None,
+    quiet: Optional[bool] = None,
+) -> Optional[str]:
     """Records this process from now on, and returns the recording's path.
 
-    `out`: the folder (or the `.strand` file) that the recording goes to. Also `stacks`, `steps`, `max_size` and `quiet`, as
-    the variables STRANDLINE_STACKS and so on have them. Blocks, steps and verdicts are from now on; memory that is
-    allocated already is known as a sum. Where the process is recorded already, nothing happens.
+    `out`: the folder (or the `.strand` file) that the recording goes to. `stacks`, `steps`, `max_size` (bytes, or `"1GiB"`) and `quiet`
+    are as the variables STRANDLINE_STACKS and so on have them. Blocks, steps and verdicts are from now on; memory that is allocated
+    already is known as a sum. Where the process is recorded already, nothing happens.
 
     Where CuPy is imported already, its pool is seen block by block from now on, by CuPy's own memory hooks; without PyTorch too.
 
     Raises `strandline.Error` where the library is not found, or says on stderr why it does not record.
     """
-    unknown = sorted(set(settings) - set(_VARIABLES))
-    if unknown:
-        raise _library.Error(f"strandline.start() has no setting {unknown[0]!r}; it has {', '.join(_VARIABLES)}")
-    asked = {"out": None if out is None else os.fspath(out), **settings}
-    for name, value in asked.items():
-        if value is not None:
-            os.environ[_VARIABLES[name]] = "1" if value is True else "0" if value is False else str(value)
-    if str(settings.get("steps", "")).startswith("nvtx:"):
+    asked = {
+        "STRANDLINE_OUT": None if out is None else os.fspath(out),
+        "STRANDLINE_STACKS": stacks,
+        "STRANDLINE_STEPS": steps,
+        "STRANDLINE_MAX_SIZE": None if max_size is None else str(max_size),
+        "STRANDLINE_QUIET": None if quiet is None else str(int(quiet)),
+    }
+    os.environ.update({name: value for name, value in asked.items() if value is not None})
+    if steps is not None and steps.startswith("nvtx:"):
         os.environ.setdefault("NVTX_INJECTION64_PATH", _library.library_path())
     device = _NO_TORCH
     if "torch" in sys.modules or not _cupy.is_there():
