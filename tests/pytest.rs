@@ -280,3 +280,42 @@ fn what_fixtures_and_warmups_give_back_hides_no_leak() {
         assert!(said.contains("1 passed, 1 deselected, 1 error"), "{said}");
     }
 }
+
+const PYTEST_KEEPS: &str = r#"
+import pytest, torch
+
+@pytest.fixture(scope="session")
+def net():
+    layer = torch.nn.Linear(8, 8).cuda()
+    layer.register_buffer("memory", torch.zeros(0, 1 << 18, device="cuda"))
+    yield layer
+
+@pytest.mark.limit_gpu_leaks
+def test_a_buffer_grows(net):
+    net.memory = torch.cat([net.memory, torch.ones(1, 1 << 18, device="cuda")])
+
+@pytest.mark.limit_gpu_leaks
+def test_a_property_is_recorded(record_property):
+    record_property("loss", torch.zeros(2 << 20, dtype=torch.uint8, device="cuda"))
+
+failures = []
+
+@pytest.mark.limit_gpu_leaks
+def test_what_was_raised_is_kept():
+    def fails():
+        held = torch.zeros(3 << 20, dtype=torch.uint8, device="cuda")
+        raise ValueError
+    with pytest.raises(ValueError) as raised:
+        fails()
+    failures.append(raised)
+"#;
+
+#[test]
+fn objects_of_pytest_and_of_the_plugin_are_not_named() {
+    let Some((status, said)) = one_file(PYTEST_KEEPS, &[], &[]) else { return };
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("1.0 MiB left behind") && said.contains("2.0 MiB left behind"), "{said}");
+    let kept: Vec<_> = said.lines().filter_map(|l| l.trim().strip_prefix("kept by ")).collect();
+    let right = ["Linear._buffers (dict of 1)", "a local of fails, in test_one.failures (list of 2)"];
+    assert_eq!(kept, right, "{said}");
+}

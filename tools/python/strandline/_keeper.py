@@ -25,8 +25,11 @@ _NAMES = 3
 
 _CONTAINERS = (list, tuple, set, frozenset, dict, collections.OrderedDict, collections.deque, collections.defaultdict)
 _CACHE = type(functools.lru_cache(lambda: None))
-# Packages whose objects are no answer: those of the interpreter, and of pytest around a test.
-_NO_OWNERS = ("builtins", "_pytest", "pluggy", "pytest", "xdist", "execnet", "__channelexec__")
+# Packages whose objects and variables are no answer: those of the interpreter, blocks that are being executed, and of pytest and us around a test.
+_NO_OWNERS = ("builtins", "contextlib", "strandline", "_pytest", "pluggy", "pytest", "xdist", "execnet", "__channelexec__")
+# Of pytest's objects only marks and exceptions are the tests' own to keep: others lead to its session, and from there to anything.
+_ENDS = ("_pytest", "pluggy", "xdist", "execnet")
+_NO_ENDS = ("_pytest.mark.structures", "_pytest._code.code")
 
 
 class Name:
@@ -74,6 +77,12 @@ def _held(step: _Step) -> str:
 
 def _is_owner(module: Any) -> bool:
     return type(module) is str and module.partition(".")[0] not in _NO_OWNERS
+
+
+def _is_end(at: Any) -> bool:
+    """Whether nobody above this object is an answer."""
+    module = type.__getattribute__(type(at), "__module__")
+    return type(module) is str and module.partition(".")[0] in _ENDS and module not in _NO_ENDS
 
 
 def _file(module: Any) -> Optional[str]:
@@ -138,10 +147,9 @@ def _closed_over(function: types.FunctionType, step: _Step) -> Name:
 def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[Name]:
     """What `at` calls the object of `step`, which it refers to; `None`: it has no name there."""
     if type(at) is dict and id(at) in modules:
-        key = _key(at, step.at)
-        if key is None:
+        key, module = _key(at, step.at), modules[id(at)]
+        if key is None or not _is_owner(module):
             return None
-        module = modules[id(at)]
         scope = _scope("global", key, step.at, module=module, file=_file(sys.modules.get(module)))
         return Name(f"{module}.{key}{_held(step)}", scope)
     if issubclass(type(at), type):
@@ -187,7 +195,7 @@ def _climb(found: list[_Step]) -> dict[int, tuple[Name, ...]]:
             by_id.setdefault(id(step.at), []).append(step)
         ignored = {id(x) for x in (level, above, by_id, found, *by_id.values(), *level, *map(vars, level))}
         for at in gc.get_referrers(*[step.at for step in level]):
-            if id(at) in ours or id(at) in ignored or id(at) in seen or type(at) is _Step:
+            if id(at) in ours or id(at) in ignored or id(at) in seen or type(at) is _Step or _is_end(at):
                 continue
             # One way for each line whose blocks it holds.
             below: dict[int, _Step] = {}
@@ -201,9 +209,10 @@ def _climb(found: list[_Step]) -> dict[int, tuple[Name, ...]]:
                 names = step.names if name is None else (*step.names, name)
                 if len(names) > len(best.get(step.line, ())):
                     best[step.line] = names
-                if id(at) in modules and name is not None:
-                    best[step.line] = names
-                    done.add(step.line)
+                if id(at) in modules:
+                    if name is not None:
+                        best[step.line] = names
+                        done.add(step.line)
                 elif not issubclass(type(at), types.ModuleType):
                     above.append(_Step(at, step, names, step.line))
         level = above
