@@ -71,6 +71,7 @@ fn the_examples_run_in_a_process_that_was_preloaded() {
 }
 
 const NASTY: &str = r#"
+import asyncio
 import gc
 import threading
 
@@ -153,6 +154,19 @@ def within(x, *, y):
     "Documented."
     return x + y
 assert within(1, y=2) == 3 and within.__doc__ == "Documented."
+@strandline.phase("coroutine")
+async def awaits():
+    await asyncio.sleep(0)
+    strandline.mark("within")
+    return 4
+assert asyncio.run(awaits()) == 4
+try:
+    @strandline.phase("generator")
+    def values():
+        yield 1
+    raise SystemExit("a generator passed")
+except strandline.Error:
+    pass
 with strandline.phase("outer") as outer_phase:
     assert outer_phase
     with strandline.phase("inner"):
@@ -182,6 +196,11 @@ fn regions_that_are_nested_threaded_or_broken_are_told_right() {
         let job = if preload { job } else { job.env("LD_PRELOAD", "") };
         let ran = job.env("XDG_CACHE_HOME", cache()).run_imported().succeeded();
         assert!(ran.stdout().ends_with("done\n"), "{}", ran.stdout());
+        // What an async function does is within its phase.
+        let said = support::strandline(&["dump".as_ref(), ran.recording().as_os_str()]);
+        let named: Vec<_> =
+            said.lines().filter_map(|l| l.split_once(" name=").map(|(_, name)| name)).collect();
+        assert!(named.windows(2).any(|w| w == ["coroutine", "within"]), "{named:?}");
     }
 }
 
@@ -279,9 +298,11 @@ fn a_recording_that_the_program_ends_is_complete_and_the_program_goes_on() {
 }
 
 const CELLS: &str = r#"
+import asyncio
 from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell.instance(colors="nocolor")
+AWAITS = "%%strandline\nawait __import__('asyncio').sleep(0)\nprint('awaited')"
 for cell in [
     "%load_ext strandline",
     "import torch",
@@ -291,9 +312,17 @@ for cell in [
     "%%strandline 1 MiB\nmore = [torch.zeros(2 << 20, dtype=torch.uint8, device='cuda')]",
     "%%strandline\nraise KeyError('mine')",
     "%%strandline much\npass",
+    AWAITS,
 ]:
     print("CELL")
     shell.run_cell(cell)
+
+async def kernel():
+    shell.run_cell("%%strandline\nprint('ran')")
+    shell.run_cell(AWAITS)
+
+print("CELL")
+asyncio.run(kernel())
 "#;
 
 #[test]
@@ -307,7 +336,9 @@ fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
     let ran = job.env("IPYTHONDIR", folder.path()).run().succeeded();
     let said = ran.stdout();
     let cells: Vec<&str> = said.split("CELL\n").skip(1).collect();
-    let [_, _, kept, number, freed, limited, raised, wrong] = cells[..] else { panic!("{said}") };
+    let [_, _, kept, number, freed, limited, raised, wrong, awaited, in_loop] = cells[..] else {
+        panic!("{said}")
+    };
     assert!(kept.contains("4.0 MiB left behind on the GPU\n"), "{kept}");
     assert!(kept.contains("allocated at ") && kept.contains("kept by __main__.kept"), "{kept}");
     // The cell ran in the notebook's own names.
@@ -318,6 +349,11 @@ fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
     assert!(!raised.contains("left behind"), "{raised}");
     assert_eq!(wrong, "");
     assert!(ran.stderr().contains("'much' is not an amount of memory"), "{}", ran.stderr());
+    assert_eq!(awaited, "awaited\nnothing left behind on the GPU\n");
+    // In a kernel, whose loop runs already, it is said what to do instead.
+    assert_eq!(in_loop, "ran\nnothing left behind on the GPU\n");
+    let said = ran.stderr();
+    assert_eq!(said.matches("strandline: a cell that uses `await`").count(), 1, "{said}");
 }
 
 const AGAIN: &str = r#"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -13,7 +14,21 @@ class _Failed(Exception):
     """The cell raised, and IPython has shown what."""
 
 
+def _needs_loop_in_use(shell: Any, cell: str) -> bool:
+    """Whether the cell awaits something at its top level, in a kernel whose event loop runs this very magic."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return bool(shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)))
+
+
 def _run(shell: Any, limit: str, cell: str) -> None:
+    if _needs_loop_in_use(shell, cell):
+        raise _library.Error(
+            "a cell that uses `await` outside of a function cannot be run by %%strandline here: write its lines into "
+            "`with strandline.watch_region(limit=None) as region:`, and `print(region.left)` after it"
+        )
     region = watch_region(limit=_size.to_bytes(limit) if limit.strip() else None)
     region._names_keepers = True
     try:

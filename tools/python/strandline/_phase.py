@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from types import TracebackType
 from typing import Any, Callable, Optional, TypeVar
@@ -29,7 +30,8 @@ def _begin(name: str) -> bool:
 class Phase:
     """A phase that has begun. True: it is recorded.
 
-    As a context manager the phase before it begins again when the block is left; as a decorator, when the function returns.
+    As a context manager the phase before it begins again when the block is left; as a decorator, when the function, which may be
+    `async`, returns.
     """
 
     def __init__(self, name: str) -> None:
@@ -55,6 +57,17 @@ class Phase:
         # It is the function that is a phase, not what runs while it is defined.
         _begin(self._before)
         name = self.name
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise _library.Error(f"{function.__qualname__} is a generator, between whose values other code runs: use `with strandline.phase({name!r}):` in it")
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*arguments: Any, **named: Any) -> Any:
+                with Phase(name):
+                    return await function(*arguments, **named)
+
+            return awaited  # type: ignore[return-value]
 
         @functools.wraps(function)
         def within(*arguments: Any, **named: Any) -> Any:
