@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_documentation_is_our_list() {
+    fn the_documentation_has_our_list_all_keys_and_a_valid_example() {
         let ours: Vec<Value> = serde_json::from_str(OURS).expect("a list");
         let mut table = "| package | what stays | source | fixed in |\n|---|---|---|---|\n".to_owned();
         for entry in &ours {
@@ -214,6 +214,15 @@ mod tests {
         }
         let document = include_str!("../../../docs/known.md");
         assert!(document.contains(&table), "docs/known.md should have this table:\n{table}");
+        assert!(document.contains(&format!("a list of [{}]", ours.len())));
+        let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
+        assert_eq!(parse(example.expect("an example")).expect("a list").len(), 1);
+        let rows = document.split("\n| `").map(|row| row.split(" |").next().unwrap_or_default());
+        let told: Vec<_> =
+            rows.flat_map(|row| row.split(", `")).map(|key| key.trim_end_matches('`')).collect();
+        for key in KEYS.0.split(' ') {
+            assert!(told.contains(&key), "docs/known.md does not say what {key} is");
+        }
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
     let mut files = std::iter::once(frame).chain(what.all).map(|f| f.file.as_str());
     let installed = files.find_map(|file| version(file, package, name));
     let have = installed.as_ref().map(|v| format!(" (you have {v})")).unwrap_or_default();
-    let is_before = |bound: &String| installed.as_deref().is_some_and(|v| numbers(v) < numbers(bound));
+    let is_before = |bound: &String| installed.as_deref().is_some_and(|v| order(v) < order(bound));
     if leak.since.as_ref().is_some_and(is_before) {
         return None;
     }
@@ -185,9 +185,13 @@ fn version(file: &str, package: &str, name: &str) -> Option<String> {
     fs::read_dir(home).ok()?.flatten().find_map(|entry| versioned(entry.file_name().to_str()?, ".dist-info"))
 }
 
-/// A version's leading numbers, for comparison.
-fn numbers(version: &str) -> Vec<u64> {
-    version.split('.').map_while(|part| part.parse().ok()).collect()
+/// A version's numbers, without zeros at their end, and whether it is more than a pre-release of them: in the order of PEP 440.
+fn order(version: &str) -> (Vec<u64>, bool) {
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    let (release, rest) = version.split_at(end);
+    let mut numbers: Vec<u64> = release.split('.').map_while(|part| part.parse().ok()).collect();
+    numbers.truncate(numbers.iter().rposition(|n| *n != 0).map_or(0, |last| last + 1));
+    (numbers, !rest.starts_with(['a', 'b', 'r', 'd']))
 }
 
 #[cfg(test)]
@@ -329,6 +333,15 @@ mod tests {
             fix.text
         );
         assert_eq!(step(Some("torch_sim_atomistic-0.6.1")), None);
+    }
+
+    #[test]
+    fn versions_are_in_the_order_of_their_releases() {
+        let rising = ["1", "1.0.3", "1.4.0rc1", "1.4.0", "1.4.1.dev0", "1.4.1", "1.16.0"];
+        assert!(rising.is_sorted_by(|a, b| order(a) < order(b)));
+        for same in ["1.4", "1.4.0", "1.4.0+cu121", "1.4.post1"] {
+            assert_eq!(order(same), order("1.4.0"), "{same}");
+        }
     }
 
     #[test]
