@@ -402,6 +402,8 @@ fn where_nothing_can_be_recorded_only_a_judgement_fails() {
     let source = "
 import strandline
 
+with strandline.phase('eval') as phase:
+    assert not (phase or strandline.step(1) or strandline.mark('a') or strandline.snapshot('now.pickle'))
 with strandline.watch_region(limit=0) as region:
     pass
 assert region.left.bytes == 0

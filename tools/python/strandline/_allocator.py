@@ -95,7 +95,7 @@ def allocator() -> Any:
     """strandline's allocator as a `torch.cuda.memory.CUDAPluggableAllocator`, for `torch.cuda.MemPool` say."""
     torch: Any = importlib.import_module("torch")
     made: Any = torch.cuda.memory.CUDAPluggableAllocator(
-        _library.library_path(), "strandline_malloc", "strandline_free"
+        _library.library()._name, "strandline_malloc", "strandline_free"
     )
     for setter, function in _SETTERS.items():
         if hasattr(made.allocator(), setter):

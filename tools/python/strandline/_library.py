@@ -135,19 +135,24 @@ def recording() -> Optional[str]:
 
 def step(n: int) -> bool:
     """Step `n` has ended; from the first call on, steps are no longer counted automatically. False: not recording."""
-    return bool(library().strandline_step(n) == 0)
+    return is_loaded() and bool(library().strandline_step(n) == 0)
 
 
 def mark(name: str) -> bool:
     """Something to be found again in the recording. False: not recording."""
-    return bool(library().strandline_mark(name.encode()) == 0)
+    return is_loaded() and bool(library().strandline_mark(name.encode()) == 0)
 
 
 def snapshot(path: str | os.PathLike[str]) -> bool:
     """Asks whoever watches the recording for a memory_viz snapshot of now, at this path below the recording's folder. False: not recording."""
-    return bool(library().strandline_snapshot(os.fsencode(path)) == 0)
+    return is_loaded() and bool(library().strandline_snapshot(os.fsencode(path)) == 0)
+
+
+@functools.lru_cache(maxsize=None)
+def _is_preloaded() -> bool:
+    return _mapped() is not None
 
 
 def is_loaded() -> bool:
-    """Whether the library is in this process."""
-    return library.cache_info().currsize > 0 or _mapped() is not None
+    """Whether the library is in this process: since it began, or because this package has loaded it."""
+    return library.cache_info().currsize > 0 or _is_preloaded()

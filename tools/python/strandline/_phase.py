@@ -24,7 +24,7 @@ _current = _Current()
 
 def _begin(name: str) -> bool:
     _current.name = name
-    return bool(_library.library().strandline_phase(name.encode()) == 0)
+    return _library.is_loaded() and bool(_library.library().strandline_phase(name.encode()) == 0)
 
 
 class Phase:
