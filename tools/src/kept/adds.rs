@@ -219,15 +219,23 @@ impl<'s, 't> Search<'s, 't> {
             let name = self.keeper.function.as_deref().and_then(|f| f.rsplit('.').next());
             return name == Some(object) || name.is_some_and(|name| ways::is_wrapped(source, owner, name));
         };
+        let of = match owner.kind() {
+            "call" if values::called(source, owner) == "type" => {
+                part(owner, "arguments").and_then(|a| children(a).first().copied())
+            }
+            "attribute" if source.field(owner, "attribute") == "__class__" => part(owner, "object"),
+            _ => Some(owner),
+        };
         // In no class it is a function that a class is given later.
-        if matches!(object, "self" | "cls" | "type(self)" | "self.__class__")
+        if of.is_some_and(|n| source.is_self(n))
             && let Some(around) = source.class_around(owner)
         {
             return source.are_related(source.field(around, "name"), class);
         }
         // Of another class that has such an attribute it would be that.
         let others = source.all("attribute").iter().filter(|n| {
-            source.field(**n, "object") == "self" && source.field(**n, "attribute") == self.keeper.variable
+            source.field(**n, "attribute") == self.keeper.variable
+                && part(**n, "object").is_some_and(|o| source.is_self(o))
         });
         let mut classes = others.filter_map(|n| source.class_around(*n)).map(|c| source.field(c, "name"));
         object == class || classes.all(|c| source.are_related(c, class))
@@ -242,9 +250,7 @@ impl<'s, 't> Search<'s, 't> {
             "attribute" if n.parent().is_some_and(|p| p.kind() == "call") => {
                 part(n, "object").filter(|_| !self.is_keeper(n))
             }
-            "attribute" if ways::is_namespace(&self.keeper.type_name) => {
-                part(n, "object").filter(|o| self.is_keeper(*o))
-            }
+            "attribute" if ways::is_namespace(&self.keeper.type_name) => part(n, "object"),
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
@@ -360,7 +366,8 @@ impl<'s, 't> Search<'s, 't> {
             return false;
         };
         let (name, class) = (source.field(function, "attribute"), source.class_around(call));
-        let is_own = source.field(function, "object") == "self" && self.keeper.class.is_some();
+        let is_own =
+            part(function, "object").is_some_and(|o| source.is_self(o)) && self.keeper.class.is_some();
         let named = source.binding(name).iter().filter(|n| n.kind() == "function_definition");
         let mut methods = named.filter(|m| source.class_around(**m) == class);
         is_own && class.is_some() && methods.any(|m| self.mentions(*m))

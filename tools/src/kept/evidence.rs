@@ -22,7 +22,9 @@ impl<'t> Add<'t> {
     /// The same, and the lines of the stacks that make it so sure.
     pub(super) fn proof(&self, source: &Source<'t>, keeper: &Keeper) -> (u32, Vec<u32>) {
         let look = Look { source, allocated: &keeper.allocated };
-        let own = look.lines(self.statement());
+        // What a decorator keeps, the function that it decorates returns.
+        let decorated = self.node.parent().filter(|p| p.kind() == "decorated_definition");
+        let own = look.lines(decorated.unwrap_or_else(|| self.statement()));
         if !own.is_empty() {
             return (4, own);
         }

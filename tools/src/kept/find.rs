@@ -69,7 +69,9 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
     all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
     let others = [hooks::registered, hooks::begun, hooks::made, instances::given];
-    for handed in others.into_iter().chain([otherwise::by_keys, otherwise::by_comprehension]) {
+    for handed in
+        others.into_iter().chain([otherwise::by_keys, otherwise::by_comprehension, otherwise::by_decorator])
+    {
         if all.is_empty() {
             all = handed(&source, keeper);
         }

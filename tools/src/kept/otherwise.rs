@@ -25,6 +25,20 @@ pub(super) fn by_keys<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> 
     source.nodes.iter().filter(is_it).filter_map(add).collect()
 }
 
+/// Decorators of `cachetools` that keep the results of a function that allocates, in the keeper or in one of their own.
+pub(super) fn by_decorator<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    let is_its_own = keeper.module.as_deref().is_some_and(|m| m.split('.').next() == Some("cachetools"));
+    let found = Search::new(source, keeper, name_of(source, keeper).into_iter().collect());
+    let add = |n: &Node<'t>| {
+        let call = children(*n).into_iter().next().filter(|c| c.kind() == "call")?;
+        let is_cache = matches!(values::called(source, call), "cached" | "cachedmethod");
+        let add = Add::of(*n);
+        let is_it = is_cache && (is_its_own || part(call, "arguments").is_some_and(|a| found.mentions(a)));
+        (is_it && add.evidence(source, keeper) > 0).then_some(add)
+    };
+    source.all("decorator").iter().filter_map(add).collect()
+}
+
 /// What makes it of things that are allocated meanwhile: `results = [fold(k) for k in range(5)]`.
 pub(super) fn by_comprehension<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     const PASSED: [&str; 4] = ["list", "dict", "set", "tuple"];
@@ -79,5 +93,19 @@ mod tests {
         is(&passed, &kept(&[3]), 3, "results = list(fold(k) for k in range(5))");
         let rest = "results = []\nfor k in data:\n    results = [r for r in results if r.good]\n";
         none(rest, &kept(&[3]));
+    }
+
+    #[test]
+    fn a_decorator_that_keeps_what_its_function_returns() {
+        let source = "memo = {}\n@cached(cache={})\ndef mask(n):\n    return net(n)\n@cached(memo)\ndef pos(n):\n    return net(n)\n";
+        let its_own = |line| Keeper {
+            module: Some("cachetools._cached".into()),
+            allocated: vec![line],
+            ..attribute("_BasicWrapper", "cache", "dict")
+        };
+        is(source, &its_own(4), 2, "@cached(cache={})");
+        is(source, &Keeper { allocated: vec![7], ..global("memo", "dict") }, 5, "@cached(memo)");
+        none(source, &its_own(1));
+        none(source, &Keeper { module: Some("other".into()), ..its_own(4) });
     }
 }

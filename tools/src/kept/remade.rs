@@ -52,7 +52,7 @@ fn keeper(source: &Source<'_>, target: Node<'_>) -> Option<Keeper> {
             class: Some(source.field(source.class_around(target)?, "name").into()),
             ..own
         })
-        .filter(|_| matches!(source.field(target, "object"), "self" | "cls")),
+        .filter(|_| part(target, "object").is_some_and(|o| source.is_self(o))),
         "identifier" => {
             let variable = source.text(target).to_string();
             let mut around = outward(target);

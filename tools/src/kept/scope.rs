@@ -13,7 +13,8 @@ pub(super) fn parse(text: &str) -> Option<Tree> {
     }
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
-    parser.parse(text, None)
+    // The grammar takes `type(self).seen[k] = v` for an alias of a type. A tree has places in the text, and no words of it.
+    parser.parse(text.replace("type(", "kind(").replace("type[", "kind["), None)
 }
 
 /// Deepest nesting of a source that is looked into: what goes down into expressions calls itself.
@@ -200,10 +201,28 @@ impl<'t> Source<'t> {
     /// Those that calls give, in their order: all but `self`.
     pub(super) fn given(&self, function: Node<'t>) -> Vec<&'t str> {
         let mut all = self.parameters(function);
-        if matches!(all.first(), Some(&("self" | "cls"))) {
+        if all.first().is_some_and(|first| matches!(*first, "self" | "cls") || self.is_method(function)) {
             all.remove(0);
         }
         all
+    }
+
+    /// Whether a name is `self` or `cls`, whatever its method calls its first parameter.
+    pub(super) fn is_self(&self, n: Node<'t>) -> bool {
+        let text = self.text(n);
+        let method = || outward(n).find(|f| f.kind() == "function_definition" && self.is_method(*f));
+        let is_first =
+            |m: Node<'t>| self.parameters(m).first() == Some(&text) && self.owner(n, text) == m.id();
+        matches!(text, "self" | "cls") || n.kind() == "identifier" && method().is_some_and(is_first)
+    }
+
+    /// Whether a function is a method that gets its object, or its class.
+    fn is_method(&self, function: Node<'t>) -> bool {
+        let decorated = function.parent().filter(|p| p.kind() == "decorated_definition");
+        let is_static = |d: &Node<'t>| self.text(*d) == "@staticmethod";
+        let block = decorated.unwrap_or(function).parent();
+        let class = block.and_then(|b| b.parent()).filter(|c| c.kind() == "class_definition");
+        class.is_some() && !decorated.is_some_and(|d| children(d).iter().any(is_static))
     }
 
     fn parameter(&self, p: Node<'t>) -> Option<&'t str> {
@@ -326,7 +345,33 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{attribute, global, is, none};
     use super::*;
+
+    #[test]
+    fn a_method_may_call_its_object_otherwise() {
+        let class = |name: &str, put: &str| format!("class {name}:\n    def put(s, x): {put}\n");
+        let kept = attribute("A", "rows", "list");
+        let two = format!("{}{}", class("A", "s.rows.append(x)"), class("B", "s.rows.append(x)"));
+        is(&two, &kept, 2, "s.rows.append(x)");
+        none(&class("B", "s.rows.append(x)"), &kept);
+        for owner in ["type(s)", "s.__class__"] {
+            let line = format!("{owner}.rows[x] = x");
+            is(&class("A", &line), &attribute("A", "rows", "dict"), 2, &line);
+            none(&class("B", &line), &attribute("A", "rows", "dict"));
+        }
+        let add = "run.state.log['a'][k] = net(x)";
+        is(&format!("run = Box()\n{add}\n"), &global("run", "SimpleNamespace"), 2, add);
+    }
+
+    #[test]
+    fn a_call_of_type_is_no_alias_of_a_type() {
+        for line in ["type(self).seen[k] = v", "type(self)[k] = v", "type[k] = v"] {
+            let tree = parse(line).unwrap();
+            let statement = tree.root_node().child(0).and_then(|n| n.child(0));
+            assert_eq!(statement.map(|n| n.kind()), Some("assignment"), "{line}");
+        }
+    }
 
     #[test]
     fn a_name_is_no_part_of_a_longer_one() {

@@ -63,7 +63,7 @@ pub(super) fn shared(text: &str, keeper: &Keeper, modules: &[String]) -> Shared 
     let is_it = |n: &Node<'_>| match (n.kind(), part(*n, "object")) {
         ("attribute", Some(object)) if source.field(*n, "attribute") == keeper.variable => match is_attribute
         {
-            true => !matches!(source.text(object), "self" | "cls"),
+            true => !source.is_self(object),
             false => is_module(object),
         },
         ("identifier", _) if !is_attribute && !ways::is_attribute_name(*n) => {
@@ -76,7 +76,8 @@ pub(super) fn shared(text: &str, keeper: &Keeper, modules: &[String]) -> Shared 
     let uses: Vec<Node<'_>> = uses.filter(is_it).collect();
     // Where a class has such an attribute of its own, it may be that one.
     let is_other = |n: &Node<'_>| {
-        let is_own = source.field(*n, "object") == "self" && source.field(*n, "attribute") == keeper.variable;
+        let is_own = source.field(*n, "attribute") == keeper.variable
+            && part(*n, "object").is_some_and(|o| source.is_self(o));
         is_own
             && source
                 .class_around(*n)

@@ -7,8 +7,8 @@ use super::values::{CONTAINERS, called, is_empty};
 use tree_sitter::Node;
 
 /// Whether `n` is `self` (or `super()`) in a class of this name.
-pub(super) fn is_self(source: &Source<'_>, n: Node<'_>, class: &str) -> bool {
-    let is_it = matches!(source.text(n), "self" | "super()");
+pub(super) fn is_self<'t>(source: &Source<'t>, n: Node<'t>, class: &str) -> bool {
+    let is_it = source.text(n) == "super()" || source.is_self(n);
     is_it && source.class_around(n).is_some_and(|c| source.are_related(source.field(c, "name"), class))
 }
 
@@ -272,8 +272,9 @@ pub(super) fn is_wrapped(source: &Source<'_>, n: Node<'_>, function: &str) -> bo
 }
 
 /// `self.name` in a class, as a name.
-pub(super) fn own(source: &Source<'_>, attribute: Node<'_>) -> Option<Name> {
-    let is_own = attribute.kind() == "attribute" && source.field(attribute, "object") == "self";
+pub(super) fn own<'t>(source: &Source<'t>, attribute: Node<'t>) -> Option<Name> {
+    let is_own =
+        attribute.kind() == "attribute" && part(attribute, "object").is_some_and(|o| source.is_self(o));
     let class = source.class_around(attribute).filter(|_| is_own)?;
     Some(Name::Own(source.field(class, "name").into(), source.field(attribute, "attribute").into()))
 }
@@ -325,7 +326,8 @@ pub(super) fn is_plain(n: Node<'_>) -> bool {
 /// not known to be this one: nothing.
 pub(super) fn values_of_attribute<'t>(source: &Source<'t>, attribute: Node<'t>) -> Vec<Option<Node<'t>>> {
     let name = source.field(attribute, "attribute");
-    let class = source.class_around(attribute).filter(|_| source.field(attribute, "object") == "self");
+    let object = part(attribute, "object").filter(|o| source.is_self(*o));
+    let class = object.and_then(|_| source.class_around(attribute));
     let value = |n: &Node<'t>| {
         let left = part(*n, "left").filter(|l| l.kind() == "attribute")?;
         let is_here = class.is_none() || source.class_around(left) == class;
@@ -354,7 +356,7 @@ pub(super) fn registered<'t>(
         // Any object has attributes: it is a module's only where its class says so, or what it is given.
         [object, given @ ..] if source.text(function) == "setattr" => {
             let is_given = given.last().is_some_and(|v| source.text(*v).contains("Parameter("));
-            let is_module = source.text(*object) == "self" || variable == "_parameters" && is_given;
+            let is_module = source.is_self(*object) || variable == "_parameters" && is_given;
             (*object, if is_module { given } else { &[] })
         }
         _ => return None,
