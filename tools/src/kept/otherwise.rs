@@ -29,14 +29,15 @@ pub(super) fn by_keys<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> 
 pub(super) fn by_decorator<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let is_its_own = keeper.module.as_deref().is_some_and(|m| m.split('.').next() == Some("cachetools"));
     let found = Search::new(source, keeper, name_of(source, keeper).into_iter().collect());
-    let add = |n: &Node<'t>| {
-        let call = children(*n).into_iter().next().filter(|c| c.kind() == "call")?;
-        let is_cache = matches!(values::called(source, call), "cached" | "cachedmethod");
-        let add = Add::of(*n);
-        let is_it = is_cache && (is_its_own || part(call, "arguments").is_some_and(|a| found.mentions(a)));
-        (is_it && add.evidence(source, keeper) > 0).then_some(add)
-    };
-    source.all("decorator").iter().filter_map(add).collect()
+    let is_it = |n: &&Node<'t>| caches(source, **n) && (is_its_own || found.mentions(**n));
+    let all = source.all("decorator").iter().filter(is_it).map(|n| Add::of(*n));
+    all.filter(|add| add.evidence(source, keeper) > 0).collect()
+}
+
+/// Whether it is such a decorator.
+pub(super) fn caches(source: &Source<'_>, n: Node<'_>) -> bool {
+    let call = children(n).into_iter().next().filter(|c| n.kind() == "decorator" && c.kind() == "call");
+    call.is_some_and(|c| matches!(values::called(source, c), "cached" | "cachedmethod"))
 }
 
 /// What makes it of things that are allocated meanwhile: `results = [fold(k) for k in range(5)]`.
@@ -103,7 +104,7 @@ mod tests {
             allocated: vec![line],
             ..attribute("_BasicWrapper", "cache", "dict")
         };
-        is(source, &its_own(4), 2, "@cached(cache={})");
+        assert!(is(source, &its_own(4), 2, "@cached(cache={})").contains("maxsize"));
         is(source, &Keeper { allocated: vec![7], ..global("memo", "dict") }, 5, "@cached(memo)");
         none(source, &its_own(1));
         none(source, &Keeper { module: Some("other".into()), ..its_own(4) });

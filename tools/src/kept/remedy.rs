@@ -11,6 +11,7 @@ use super::later::{self, after, of_read, one};
 use super::library;
 use super::lists;
 use super::needs::{As, When};
+use super::otherwise;
 use super::reads;
 use super::removes;
 use super::scope::{Source, children, part};
@@ -87,7 +88,7 @@ fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> O
             "save it with ctx.save_for_backward({value}), which frees it after the backward: an attribute of ctx keeps an output in a reference cycle"
         ));
     }
-    if keeper.type_name == "_lru_cache_wrapper" {
+    if keeper.type_name == "_lru_cache_wrapper" || otherwise::caches(source, add.node) {
         let is_limited = |text: &str| text.contains("maxsize=") && !text.contains("maxsize=None");
         return Some(match is_limited(source.text(add.statement())) {
             true => "its entries get larger: lower its maxsize, or do not cache tensors".into(),

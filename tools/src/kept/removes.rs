@@ -101,7 +101,9 @@ fn limit<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)>
 fn is_same<'t>(source: &Source<'t>, a: Node<'t>, b: Node<'t>) -> bool {
     let Some(name) = first_name(a) else { return false };
     match source.text(name) {
-        "self" | "cls" => source.class_around(a).map(|c| c.id()) == source.class_around(b).map(|c| c.id()),
+        _ if source.is_self(name) => {
+            source.class_around(a).map(|c| c.id()) == source.class_around(b).map(|c| c.id())
+        }
         // An attribute of what a function is given may be that of what another one is given.
         text => {
             source.owner(a, text) == source.owner(b, text)

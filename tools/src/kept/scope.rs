@@ -355,6 +355,8 @@ mod tests {
         let two = format!("{}{}", class("A", "s.rows.append(x)"), class("B", "s.rows.append(x)"));
         is(&two, &kept, 2, "s.rows.append(x)");
         none(&class("B", "s.rows.append(x)"), &kept);
+        let other = format!("{two}    def end(s): s.rows.clear()\n");
+        assert!(!is(&other, &kept, 2, "s.rows.append(x)").contains("check that line"));
         for owner in ["type(s)", "s.__class__"] {
             let line = format!("{owner}.rows[x] = x");
             is(&class("A", &line), &attribute("A", "rows", "dict"), 2, &line);
