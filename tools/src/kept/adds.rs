@@ -15,8 +15,8 @@ pub(super) const METHODS: WordList = WordList(
      add_param_group add_module register_buffer register_module send write __setitem__ __iadd__",
 );
 /// Functions that put an argument of theirs into the first.
-const FUNCTIONS_OF_TWO: [&str; 7] =
-    ["heappush", "heappushpop", "iadd", "insort", "insort_left", "insort_right", "setattr"];
+const FUNCTIONS_OF_TWO: [&str; 8] =
+    ["heappush", "heappushpop", "iadd", "insort", "insort_left", "insort_right", "setattr", "setitem"];
 /// Methods that put their argument into a stack of context managers.
 pub(super) const OF_STACKS: [&str; 5] =
     ["callback", "enter_context", "enter_async_context", "push_async_callback", "push_async_exit"];

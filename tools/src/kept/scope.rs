@@ -362,6 +362,7 @@ mod tests {
             is(&class("A", &line), &attribute("A", "rows", "dict"), 2, &line);
             none(&class("B", &line), &attribute("A", "rows", "dict"));
         }
+        is("operator.setitem(d, k, x)\n", &global("d", "dict"), 1, "operator.setitem(d, k, x)");
         let add = "run.state.log['a'][k] = net(x)";
         is(&format!("run = Box()\n{add}\n"), &global("run", "SimpleNamespace"), 2, add);
     }

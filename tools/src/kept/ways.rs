@@ -314,7 +314,7 @@ pub(super) fn method<'t>(source: &Source<'t>, call: Node<'t>) -> &'t str {
 
 /// Whether a call sets an attribute that always has the same name: what was there before is let go.
 pub(super) fn is_of_one_name(function: &str, arguments: &[Node<'_>]) -> bool {
-    function == "setattr" && arguments.get(1).is_some_and(|n| is_plain(*n))
+    matches!(function, "setattr" | "setitem") && arguments.get(1).is_some_and(|n| is_plain(*n))
 }
 
 /// Whether an argument is a string that is always the same.
