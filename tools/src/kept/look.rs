@@ -216,6 +216,9 @@ impl Look<'_> {
         let mut found = Shared::default();
         for file in all {
             let Ok(text) = self.texts.unchanged(&file) else { continue };
+            if own != Some(file.as_str()) && shared::has_class(&text, keeper) {
+                continue;
+            }
             let here = shared::shared(&text, keeper, &modules);
             found.is_named |= here.is_named;
             let name = file.rsplit('/').next().map(str::to_owned);

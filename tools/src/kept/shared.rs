@@ -27,7 +27,11 @@ pub(super) fn modules(text: &str, keeper: &Keeper) -> Vec<String> {
         let source = Source::new(text, tree.root_node());
         let froms = source.all("import_from_statement").iter().filter(|n| {
             let names = children(**n);
-            names.iter().skip(1).any(|n| n.kind() == "wildcard_import" || is_called(&source, *n, keeper))
+            let is_it = |n: &Node<'_>| match n.kind() {
+                "wildcard_import" => !makes(&source, keeper),
+                _ => is_called(&source, *n, keeper),
+            };
+            names.iter().skip(1).any(is_it)
         });
         all.extend(froms.map(|n| last(source.field(*n, "module_name")).to_owned()));
     }
@@ -53,7 +57,7 @@ pub(super) fn shared(text: &str, keeper: &Keeper, modules: &[String]) -> Shared 
     let names: Vec<&str> = froms
         .flat_map(|n| children(*n).into_iter().skip(1))
         .filter_map(|n| match n.kind() {
-            "wildcard_import" => Some(keeper.variable.as_str()),
+            "wildcard_import" => Some(keeper.variable.as_str()).filter(|_| !makes(&source, keeper)),
             _ if !is_called(&source, n, keeper) => None,
             "aliased_import" => Some(source.field(n, "alias")),
             _ => Some(source.text(n)),
@@ -88,6 +92,22 @@ pub(super) fn shared(text: &str, keeper: &Keeper, modules: &[String]) -> Shared 
     }
     let reads = uses.iter().filter_map(|n| reads::read(&source, *n, None, false));
     Shared { is_named: !uses.is_empty(), read: reads::first(reads) }
+}
+
+/// Whether a file gives a variable of this name a value: then that is its own, whatever it imports.
+fn makes(source: &Source<'_>, keeper: &Keeper) -> bool {
+    let (name, root) = (keeper.variable.as_str(), source.root.id());
+    let mut all = source.binding(name).iter();
+    all.any(|n| n.kind() != "augmented_assignment" && source.owner(n.child(0).unwrap_or(*n), name) == root)
+}
+
+/// Whether a file has a class of its own that is called as that of a keeper.
+pub(super) fn has_class(text: &str, keeper: &Keeper) -> bool {
+    let name = |line: &str| {
+        let name = line.trim_start().strip_prefix("class ")?;
+        Some(name.split([':', '(', '[', ' ']).next() == keeper.class.as_deref())
+    };
+    keeper.class.is_some() && text.lines().filter_map(name).any(|is_it| is_it)
 }
 
 fn parsed(text: &str) -> Option<tree_sitter::Tree> {
@@ -139,9 +159,15 @@ mod tests {
         let inside = "from pkg import state\ndef end():\n    return torch.stack(state.ROWS)\n";
         assert_eq!(of(inside).1, Some((3, As::Tensors, When::Elsewhere)));
         assert_eq!(of("from pkg import state\nprint(len(state.ROWS))"), (true, None));
-        for other in ["import other\ntorch.stack(other.ROWS)", "ROWS = []\ntorch.stack(ROWS)  # state"] {
+        for other in [
+            "import other\ntorch.stack(other.ROWS)",
+            "ROWS = []\ntorch.stack(ROWS)  # state",
+            "from pkg.state import *\nROWS = []\ntorch.stack(ROWS)",
+        ] {
             assert_eq!(of(other), (false, None), "{other}");
         }
+        keeper.module = Some("__main__".into());
+        assert_eq!(modules("from base import *\nROWS = []\n", &keeper), ["__main__"]);
     }
 
     #[test]
@@ -154,6 +180,9 @@ mod tests {
         let both = "m = Meter()\nprint(min(m.rows))\ndef end(m): return torch.stack(m.rows)\n";
         let read = shared(both, &attribute("Meter", "rows", "list"), &[]).read.unwrap();
         assert_eq!((read.line, read.takes), (2, As::Tensors));
+        let kept = attribute("Meter", "rows", "list");
+        assert!(has_class("class Meter(Base):\n    pass\n", &kept));
+        assert!(!has_class("class Meters: pass\nm = Meter()\n", &kept));
         let data = attribute("Meter", "data", "list");
         assert_eq!(shared("m = Meter()\nf(x.data)", &data, &[]), Shared::default());
     }
