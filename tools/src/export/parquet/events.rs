@@ -4,8 +4,7 @@
 use super::file::{File, Filling, Shape};
 use crate::analyze::{Feed, Given, Judged};
 use crate::error::Error;
-use parquet::data_type::ByteArray;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Phase, StackId, StreamHandle};
@@ -79,14 +78,13 @@ fn said(body: &Body) -> Said {
     }
 }
 
-/// What makes rows of events, with the texts that come again and again made once.
+/// Rows that are made at a time, so that what they say stays in the processor's nearest cache.
+const AT_A_TIME: usize = 128;
+
+/// What makes rows of events.
 struct Rows<'j> {
     judged: &'j Judged,
     pid: Option<i64>,
-    /// By where the name lies.
-    kinds: FxHashMap<(usize, usize), ByteArray>,
-    handles: FxHashMap<u64, ByteArray>,
-    phases: FxHashMap<u8, ByteArray>,
     /// Near which of the steps' ends the last event was.
     near: usize,
     /// The stacks that events name.
@@ -105,15 +103,7 @@ impl<'j> Events<'j> {
     /// # Errors
     /// The recording cannot be read again.
     pub(super) fn of(judged: &'j Judged, pid: Option<i64>) -> Result<Events<'j>, Error> {
-        let rows = Rows {
-            judged,
-            pid,
-            kinds: FxHashMap::default(),
-            handles: FxHashMap::default(),
-            phases: FxHashMap::default(),
-            near: 0,
-            stacks: FxHashSet::default(),
-        };
+        let rows = Rows { judged, pid, near: 0, stacks: FxHashSet::default() };
         Ok(Events { feed: judged.again()?, rows, held: Vec::new() })
     }
 
@@ -154,48 +144,42 @@ impl<'j> Events<'j> {
 }
 
 impl Rows<'_> {
-    fn push<W: Write + Send>(&mut self, events: &[Event], file: &mut File<W>) -> io::Result<()> {
-        events.iter().try_for_each(|event| {
-            let says = said(&event.body);
-            if says.stack.0 != 0 {
-                self.stacks.insert(says.stack);
-            }
-            file.row(|columns| self.fill(columns, event, &says))
-        })
+    fn push<W: Write + Send>(&mut self, mut events: &[Event], file: &mut File<W>) -> io::Result<()> {
+        while !events.is_empty() {
+            let (now, later) = events.split_at(events.len().min(AT_A_TIME).min(file.room()));
+            let says: Vec<Said> = now.iter().map(|event| said(&event.body)).collect();
+            self.stacks.extend(says.iter().map(|s| s.stack).filter(|stack| stack.0 != 0));
+            file.extend(now.len(), |columns| self.fill(columns, now, &says))?;
+            events = later;
+        }
+        Ok(())
     }
 
     /// The columns of [`tables::EVENTS`], in their order.
-    fn fill(&mut self, columns: &mut [Filling], event: &Event, says: &Said) {
+    fn fill(&mut self, columns: &mut [Filling], events: &[Event], says: &[Said]) {
         let [of_pid, time, step, thread, kind, device, handle, address, size, rounded, phase, stack, name] =
             columns
         else {
             return;
         };
-        let text = |of: &str| ByteArray::from(of.as_bytes().to_vec());
-        // There are few of these, and every row has some: what is there for good is not counted with each.
-        let lasting = |of: &str| bytes::Bytes::from_static(Box::leak(of.as_bytes().into())).into();
-        let (judged, what) = (self.judged, event.body.name());
-        of_pid.int(self.pid);
-        time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
-        step.int(judged.replay.step_near(event.time, &mut self.near).map(i64::from));
-        thread.int(Some(event.thread.0.into()));
-        kind.text(Some(
-            self.kinds
-                .entry((what.as_ptr().addr(), what.len()))
-                .or_insert_with(|| bytes::Bytes::from_static(what.as_bytes()).into())
-                .clone(),
-        ));
-        device.int(says.device.map(|d| d.0.into()));
-        handle.text(says.stream.map(|stream| {
-            self.handles.entry(stream.0).or_insert_with(|| lasting(&format!("0x{:x}", stream.0))).clone()
-        }));
-        address.int(says.addr.map(|a| a.0.cast_signed()));
-        size.int(says.bytes.map(|n| n.0.cast_signed()));
-        rounded.int(says.rounded.map(|n| n.0.cast_signed()));
-        phase.text((says.phase != Phase::default()).then(|| {
-            self.phases.entry(says.phase.to_bits()).or_insert_with(|| lasting(&says.phase.words())).clone()
-        }));
-        stack.int(Some(says.stack.0).filter(|n| *n != 0).map(i64::from));
-        name.text(says.name.and_then(|n| judged.read.names.text(n)).map(text));
+        let (judged, pid) = (self.judged, self.pid);
+        let (names, epoch) = (&judged.read.names, judged.epoch_ns());
+        of_pid.some(events.iter().map(|_| pid));
+        time.all(events.iter().map(|e| (epoch + e.time.0).cast_signed() / 1000));
+        step.some(events.iter().map(|e| judged.replay.step_near(e.time, &mut self.near).map(i64::from)));
+        thread.all(events.iter().map(|e| e.thread.0.into()));
+        // A name is known by where it lies.
+        let key = |what: &str| (what.as_ptr().addr() as u64) << 8 | what.len() as u64;
+        kind.texts(events.iter().map(|e| e.body.name()).map(|what| Some((key(what), what))), str::to_owned);
+        device.some(says.iter().map(|s| s.device.map(|d| d.0.into())));
+        handle.texts(says.iter().map(|s| s.stream.map(|of| (of.0, of.0))), |of| format!("0x{of:x}"));
+        address.some(says.iter().map(|s| s.addr.map(|a| a.0.cast_signed())));
+        size.some(says.iter().map(|s| s.bytes.map(|n| n.0.cast_signed())));
+        rounded.some(says.iter().map(|s| s.rounded.map(|n| n.0.cast_signed())));
+        let of = |s: &Said| (s.phase != Phase::default()).then(|| (s.phase.to_bits().into(), s.phase));
+        phase.texts(says.iter().map(of), |of| of.words());
+        stack.some(says.iter().map(|s| Some(s.stack.0).filter(|n| *n != 0).map(i64::from)));
+        let named = |n| Some((u64::from(n), names.text(n)?));
+        name.texts(says.iter().map(|s| s.name.and_then(named)), str::to_owned);
     }
 }

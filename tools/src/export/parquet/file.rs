@@ -1,12 +1,13 @@
 //! A Parquet file of flat columns, each of which may be null, written a group of rows at a time: what is in memory is one group, and the index of those before.
 
+use super::chunk::{Coded, Encoded, Encoder};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::{ColumnPath, Type as Schema, TypePtr};
+use parquet::schema::types::{ColumnDescPtr, ColumnPath, Type as Schema, TypePtr};
 use serde_json::Value;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(super) enum Shape {
     Any,
     /// Events of a job, which does the same in each step. A page is a group's whole column, so that what comes again some steps later is in the
     /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times, and what seldom changes,
-    /// are differences. Of texts no least and greatest is kept: each group has all of them.
+    /// are differences. Of texts no least and greatest is kept: each group has all of them. Plain numbers and texts are encoded here ([`Encoder`]).
     Events,
 }
 
@@ -33,21 +34,18 @@ impl Shape {
         if self == Shape::Any {
             return to;
         }
-        let column = |name: &str| ColumnPath::from(name);
         let to = to.set_data_page_row_count_limit(GROUP).set_data_page_size_limit(16 * GROUP);
-        let differences = ["pid", "time", "step", "thread", "device"];
-        let to = ["address", "bytes", "rounded_bytes", "stack"]
-            .into_iter()
-            .chain(differences)
-            .fold(to, |to, name| to.set_column_dictionary_enabled(column(name), false));
-        let to = differences
-            .into_iter()
-            .fold(to, |to, name| to.set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED));
-        ["kind", "handle", "phase", "name"]
-            .into_iter()
-            .fold(to, |to, name| to.set_column_statistics_enabled(column(name), EnabledStatistics::None))
+        DIFFERENCES.into_iter().map(ColumnPath::from).fold(to, |to, column| {
+            to.set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED)
+        })
     }
 }
+
+/// Columns of events that are differences.
+const DIFFERENCES: [&str; 5] = ["pid", "time", "step", "thread", "device"];
+/// The levels of a column without nulls.
+static ALL: [i16; GROUP] = [1; GROUP];
 
 /// Values of a column in the group that is being filled, those that are there.
 enum Values {
@@ -55,42 +53,62 @@ enum Values {
     Float(Vec<f64>),
     Text(Vec<ByteArray>),
     Bool(Vec<bool>),
+    /// As [`Encoder`] has it.
+    Plain(Vec<i64>),
+    Coded(Coded),
 }
 
 /// A column of the group that is being filled.
 pub(super) struct Filling {
     kind: Kind,
     values: Values,
-    /// For each row 1 where there is a value, 0 for null.
+    /// For each row 1 where there is a value, 0 for null; none of a column that has a value in each row.
     levels: Vec<i16>,
 }
 
 impl Filling {
-    fn new(kind: Kind) -> Filling {
+    fn new((name, kind): &Column, shape: Shape) -> Filling {
+        let is_events = shape == Shape::Events;
         let values = match kind {
+            Kind::Int if is_events && !DIFFERENCES.contains(name) => Values::Plain(Vec::new()),
             Kind::Int | Kind::Time => Values::Int(Vec::new()),
             Kind::Float => Values::Float(Vec::new()),
+            Kind::Text if is_events => Values::Coded(Coded::default()),
             Kind::Text => Values::Text(Vec::new()),
             Kind::Bool => Values::Bool(Vec::new()),
         };
-        Filling { kind, values, levels: Vec::new() }
+        Filling { kind: *kind, values, levels: Vec::new() }
     }
 
-    /// Adds a whole number: of times microseconds since 1970.
-    pub(super) fn int(&mut self, value: Option<i64>) {
-        if let (Values::Int(all), Some(value)) = (&mut self.values, value) {
-            all.push(value);
+    /// Adds whole numbers, of times microseconds since 1970, to a column that never is null.
+    pub(super) fn all(&mut self, rows: impl Iterator<Item = i64>) {
+        if let Values::Int(all) | Values::Plain(all) = &mut self.values {
+            all.extend(rows);
         }
-        self.levels.push(value.is_some().into());
     }
 
-    /// Adds a text.
-    pub(super) fn text(&mut self, value: Option<ByteArray>) {
-        let is_there = value.is_some();
-        if let (Values::Text(all), Some(value)) = (&mut self.values, value) {
-            all.push(value);
+    /// Adds whole numbers.
+    pub(super) fn some(&mut self, rows: impl Iterator<Item = Option<i64>>) {
+        if let Values::Int(all) | Values::Plain(all) = &mut self.values {
+            let levels = &mut self.levels;
+            all.extend(rows.inspect(|row| levels.push(row.is_some().into())).flatten());
         }
-        self.levels.push(is_there.into());
+    }
+
+    /// Adds texts, each with a number that stands for it within the column.
+    pub(super) fn texts<T>(
+        &mut self,
+        rows: impl Iterator<Item = Option<(u64, T)>>,
+        text: impl Fn(T) -> String,
+    ) {
+        if let Values::Coded(all) = &mut self.values {
+            for row in rows {
+                self.levels.push(row.is_some().into());
+                if let Some((key, of)) = row {
+                    all.push(key, || text(of));
+                }
+            }
+        }
     }
 
     /// Adds a value; what is of another kind is null.
@@ -102,21 +120,45 @@ impl Filling {
             (Values::Float(all), _) => value.as_f64().map(|n| all.push(n)),
             (Values::Text(all), _) => value.as_str().map(|text| all.push(text.as_bytes().to_vec().into())),
             (Values::Bool(all), _) => value.as_bool().map(|bit| all.push(bit)),
+            (Values::Plain(_) | Values::Coded(_), _) => None,
         };
         self.levels.push(there.is_some().into());
     }
 
-    /// Writes it, and begins the next group.
-    fn write(&mut self, mut to: SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
+    /// Writes it as the next column of `rows` rows, and begins the next group.
+    fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        encoder: &mut Encoder,
+        column: ColumnDescPtr,
+        rows: usize,
+    ) -> Result<(), ParquetError> {
+        let levels = if self.levels.is_empty() { &ALL[..rows] } else { &self.levels };
         match &mut self.values {
-            Values::Int(all) => batch::<Int64Type>(&mut to, all, &self.levels)?,
-            Values::Float(all) => batch::<DoubleType>(&mut to, all, &self.levels)?,
-            Values::Text(all) => batch::<ByteArrayType>(&mut to, all, &self.levels)?,
-            Values::Bool(all) => batch::<BoolType>(&mut to, all, &self.levels)?,
+            Values::Plain(all) => encoder.write(group, column, levels, Encoded::Plain(all))?,
+            Values::Coded(all) => encoder.write(group, column, levels, Encoded::Texts(all))?,
+            values => library(values, levels, group)?,
         }
         self.levels.clear();
-        to.close()
+        Ok(())
     }
+}
+
+/// Writes a column as the library does.
+fn library<W: Write + Send>(
+    values: &mut Values,
+    levels: &[i16],
+    group: &mut SerializedRowGroupWriter<'_, W>,
+) -> Result<(), ParquetError> {
+    let Some(mut to) = group.next_column()? else { return Ok(()) };
+    match values {
+        Values::Int(all) => batch::<Int64Type>(&mut to, all, levels)?,
+        Values::Float(all) => batch::<DoubleType>(&mut to, all, levels)?,
+        Values::Text(all) => batch::<ByteArrayType>(&mut to, all, levels)?,
+        Values::Bool(all) => batch::<BoolType>(&mut to, all, levels)?,
+        Values::Plain(_) | Values::Coded(_) => {}
+    }
+    to.close()
 }
 
 fn batch<T: DataType>(
@@ -134,6 +176,7 @@ pub(super) struct File<W: Write + Send> {
     out: SerializedFileWriter<W>,
     columns: &'static [Column],
     filling: Vec<Filling>,
+    encoder: Encoder,
     rows: usize,
     total: u64,
 }
@@ -159,7 +202,8 @@ impl<W: Write + Send> File<W> {
         Ok(File {
             out: SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(io_error)?,
             columns: table.columns,
-            filling: table.columns.iter().map(|(_, kind)| Filling::new(*kind)).collect(),
+            filling: table.columns.iter().map(|column| Filling::new(column, shape)).collect(),
+            encoder: Encoder::new(LEVEL).map_err(io_error)?,
             rows: 0,
             total: 0,
         })
@@ -171,19 +215,24 @@ impl<W: Write + Send> File<W> {
     /// What the sink says.
     pub(super) fn push(&mut self, row: &Value) -> io::Result<()> {
         let columns = self.columns;
-        self.row(|filling| {
+        self.extend(1, |filling| {
             columns.iter().zip(filling).for_each(|((name, _), filling)| filling.push(&row[*name]));
         })
     }
 
-    /// Adds a row: `fill` adds one value to each column.
+    /// How many rows the group still takes.
+    pub(super) fn room(&self) -> usize {
+        GROUP - self.rows
+    }
+
+    /// Adds rows, of which there is [`room`](Self::room): `fill` adds one value for each to each column.
     ///
     /// # Errors
     /// What the sink says.
-    pub(super) fn row(&mut self, fill: impl FnOnce(&mut [Filling])) -> io::Result<()> {
+    pub(super) fn extend(&mut self, rows: usize, fill: impl FnOnce(&mut [Filling])) -> io::Result<()> {
         fill(&mut self.filling);
-        self.rows += 1;
-        self.total += 1;
+        self.rows += rows;
+        self.total += rows as u64;
         if self.rows == GROUP { self.group() } else { Ok(()) }
     }
 
@@ -205,23 +254,14 @@ impl<W: Write + Send> File<W> {
 
     /// Writes the rows so far as a group.
     fn group(&mut self) -> io::Result<()> {
+        let columns = self.out.schema_descr().columns().to_vec();
         let mut group = self.out.next_row_group().map_err(io_error)?;
-        columns(&mut group, &mut self.filling).map_err(io_error)?;
+        for (filling, column) in self.filling.iter_mut().zip(columns) {
+            filling.write(&mut group, &mut self.encoder, column, self.rows).map_err(io_error)?;
+        }
         self.rows = 0;
         group.close().map(drop).map_err(io_error)
     }
-}
-
-fn columns<W: Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
-    filling: &mut [Filling],
-) -> Result<(), ParquetError> {
-    for column in filling {
-        if let Some(to) = group.next_column()? {
-            column.write(to)?;
-        }
-    }
-    Ok(())
 }
 
 fn schema(table: &Table) -> Result<TypePtr, ParquetError> {

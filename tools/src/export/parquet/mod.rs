@@ -1,5 +1,6 @@
 //! `strandline export --format parquet`: a folder of tables, each in a folder of its own, by job and rank.
 
+mod chunk;
 mod events;
 mod file;
 mod out;
