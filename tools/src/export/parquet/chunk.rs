@@ -1,4 +1,4 @@
-//! A column of a group of rows, encoded here: plain numbers, or texts by their place in a dictionary, which are looked up by a number that the
+//! A column of a group of rows, encoded here: plain numbers, or values by their place in a dictionary, which are looked up by a number that the
 //! caller has. The library hashes each row's text, and makes its buffers anew for each column.
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -14,28 +14,26 @@ use std::io::Write;
 use strandline::format::wire::put;
 use zstd::bulk::Compressor;
 
-/// Texts of the rows so far, each once, and which of them each row has.
+/// Values of the rows so far, each once, and which of them each row has.
 #[derive(Default)]
 pub(super) struct Coded {
     codes: Vec<u32>,
     by_key: FxHashMap<u64, u32>,
     /// What the last row had: the next one often has the same.
     last: Option<(u64, u32)>,
-    /// The texts, each after its length.
-    texts: Vec<u8>,
+    /// The values, as Parquet writes them plainly.
+    dictionary: Vec<u8>,
 }
 
 impl Coded {
-    /// Adds a row's text: `key` stands for it.
-    pub(super) fn push(&mut self, key: u64, text: impl FnOnce() -> String) {
+    /// Adds a row's value: `key` stands for it, `put` appends it plainly.
+    pub(super) fn push(&mut self, key: u64, put: impl FnOnce(&mut Vec<u8>)) {
         let code = match self.last {
             Some((last, code)) if last == key => code,
             _ => {
                 let next = self.by_key.len() as u32;
                 *self.by_key.entry(key).or_insert_with(|| {
-                    let text = text();
-                    self.texts.extend((text.len() as u32).to_le_bytes());
-                    self.texts.extend(text.as_bytes());
+                    put(&mut self.dictionary);
                     next
                 })
             }
@@ -48,14 +46,14 @@ impl Coded {
         self.codes.clear();
         self.by_key.clear();
         self.last = None;
-        self.texts.clear();
+        self.dictionary.clear();
     }
 }
 
 /// What a column has in the rows where it is not null.
 pub(super) enum Encoded<'a> {
     Plain(&'a mut Vec<i64>),
-    Texts(&'a mut Coded),
+    Coded(&'a mut Coded),
 }
 
 /// What encodes columns, with buffers that are kept.
@@ -96,11 +94,11 @@ impl Encoder {
             .set_num_values(levels.len() as i64);
         let (mut size, mut compressed, mut encodings) = (0, 0, vec![Encoding::PLAIN, Encoding::RLE]);
         self.page.clear();
-        if let Encoded::Texts(of) = &values
+        if let Encoded::Coded(of) = &values
             && !of.by_key.is_empty()
         {
             encodings.push(Encoding::RLE_DICTIONARY);
-            self.page.extend(&of.texts);
+            self.page.extend(&of.dictionary);
             let (num_values, encoding) = (of.by_key.len() as u32, Encoding::PLAIN);
             let (page, length) = self.compress()?;
             let page = Page::DictionaryPage { buf: page, num_values, encoding, is_sorted: false };
@@ -112,7 +110,7 @@ impl Encoder {
         self.page.extend([0; 4]);
         let there = match &values {
             Encoded::Plain(numbers) => numbers.len(),
-            Encoded::Texts(of) => of.codes.len(),
+            Encoded::Coded(of) => of.codes.len(),
         };
         if there == levels.len() {
             run(&mut self.page, there, 1, 1);
@@ -132,7 +130,7 @@ impl Encoder {
                 chunk = chunk.set_statistics(Statistics::int64(least, most, None, nulls, false));
                 numbers.clear();
             }
-            Encoded::Texts(of) => {
+            Encoded::Coded(of) => {
                 let width = u32::BITS - (of.by_key.len().saturating_sub(1) as u32).leading_zeros();
                 if there > 0 {
                     self.page.push(width as u8);

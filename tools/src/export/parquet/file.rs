@@ -24,8 +24,8 @@ pub(super) enum Shape {
     /// Whatever it is: each column has a dictionary as long as that is short.
     Any,
     /// Events of a job, which does the same in each step. A page is a group's whole column, so that what comes again some steps later is in the
-    /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times, and what seldom changes,
-    /// are differences. Of texts no least and greatest is kept: each group has all of them. Plain numbers and texts are encoded here ([`Encoder`]).
+    /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times and steps are differences.
+    /// Of texts, threads and devices no least and greatest is kept: each group has all of them. All but the differences is encoded here ([`Encoder`]).
     Events,
 }
 
@@ -43,7 +43,9 @@ impl Shape {
 }
 
 /// Columns of events that are differences.
-const DIFFERENCES: [&str; 5] = ["pid", "time", "step", "thread", "device"];
+const DIFFERENCES: [&str; 2] = ["time", "step"];
+/// Those of which a group has few values.
+const FEW: [&str; 3] = ["pid", "thread", "device"];
 /// The levels of a column without nulls.
 static ALL: [i16; GROUP] = [1; GROUP];
 
@@ -70,6 +72,7 @@ impl Filling {
     fn new((name, kind): &Column, shape: Shape) -> Filling {
         let is_events = shape == Shape::Events;
         let values = match kind {
+            Kind::Int if is_events && FEW.contains(name) => Values::Coded(Coded::default()),
             Kind::Int if is_events && !DIFFERENCES.contains(name) => Values::Plain(Vec::new()),
             Kind::Int | Kind::Time => Values::Int(Vec::new()),
             Kind::Float => Values::Float(Vec::new()),
@@ -95,17 +98,30 @@ impl Filling {
         }
     }
 
+    /// Adds whole numbers of which there are few.
+    pub(super) fn few(&mut self, rows: impl Iterator<Item = Option<i64>>) {
+        self.coded(rows.map(|row| row.map(|n| (n.cast_unsigned(), n))), |to, n| to.extend(n.to_le_bytes()));
+    }
+
     /// Adds texts, each with a number that stands for it within the column.
     pub(super) fn texts<T>(
         &mut self,
         rows: impl Iterator<Item = Option<(u64, T)>>,
         text: impl Fn(T) -> String,
     ) {
+        self.coded(rows, |to, of| {
+            let text = text(of);
+            to.extend((text.len() as u32).to_le_bytes());
+            to.extend(text.as_bytes());
+        });
+    }
+
+    fn coded<T>(&mut self, rows: impl Iterator<Item = Option<(u64, T)>>, put: impl Fn(&mut Vec<u8>, T)) {
         if let Values::Coded(all) = &mut self.values {
             for row in rows {
                 self.levels.push(row.is_some().into());
                 if let Some((key, of)) = row {
-                    all.push(key, || text(of));
+                    all.push(key, |to| put(to, of));
                 }
             }
         }
@@ -136,7 +152,7 @@ impl Filling {
         let levels = if self.levels.is_empty() { &ALL[..rows] } else { &self.levels };
         match &mut self.values {
             Values::Plain(all) => encoder.write(group, column, levels, Encoded::Plain(all))?,
-            Values::Coded(all) => encoder.write(group, column, levels, Encoded::Texts(all))?,
+            Values::Coded(all) => encoder.write(group, column, levels, Encoded::Coded(all))?,
             values => library(values, levels, group)?,
         }
         self.levels.clear();
@@ -288,5 +304,82 @@ fn io_error(e: ParquetError) -> io::Error {
             Err(e) => io::Error::other(e),
         },
         e => io::Error::other(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    /// Numbers that seldom come again.
+    fn mixed(n: u64) -> u64 {
+        (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
+    }
+
+    /// In each column nulls and values, alone and in runs of several lengths, of few and of many different values, in two groups.
+    #[test]
+    fn what_is_encoded_here_is_read_by_the_library() {
+        let rows = GROUP as u64 + 1000;
+        let run = |n: u64| mixed(n / (1 + mixed(n >> 10) % 40));
+        let number = |n: u64| (run(n) % 5 != 0).then(|| mixed(n).cast_signed());
+        let text = |n: u64| (run(n) % 3 != 0).then(|| run(n) % (1 + n / 50));
+        let few = |n: u64| Some((run(n) % 3).cast_signed());
+        let mut file = File::new(Vec::new(), &tables::EVENTS, Shape::Events).expect("a file");
+        for n in 0..rows {
+            file.extend(1, |columns| {
+                let [
+                    pid,
+                    time,
+                    step,
+                    thread,
+                    kind,
+                    device,
+                    handle,
+                    address,
+                    bytes,
+                    rounded,
+                    phase,
+                    stack,
+                    name,
+                ] = columns
+                else {
+                    panic!("thirteen columns");
+                };
+                pid.few([Some(7)].into_iter());
+                time.all([n.cast_signed()].into_iter());
+                step.some([Some(n.cast_signed() / 100)].into_iter());
+                [thread, device].into_iter().for_each(|c| c.few([few(n)].into_iter()));
+                for column in [kind, handle, phase] {
+                    column.texts([text(n).map(|t| (t, t))].into_iter(), |t| t.to_string());
+                }
+                name.texts([None::<(u64, u64)>].into_iter(), |t| t.to_string());
+                [address, bytes, rounded].into_iter().for_each(|c| c.some([number(n)].into_iter()));
+                stack.some([None].into_iter());
+            })
+            .expect("memory does not fail");
+        }
+        let file = bytes::Bytes::from(file.end().expect("memory does not fail"));
+        let reader = SerializedFileReader::new(file).expect("a Parquet file");
+        assert_eq!(reader.metadata().num_row_groups(), 2);
+        let mut read = 0;
+        for (n, row) in (0u64..).zip(reader.get_row_iter(None).expect("rows")) {
+            let row = row.expect("a row");
+            assert_eq!(row.get_long(0).ok(), Some(7), "row {n}");
+            assert_eq!(row.get_timestamp_micros(1).ok(), Some(n.cast_signed()), "row {n}");
+            for column in [3, 5] {
+                assert_eq!(row.get_long(column).ok(), few(n), "row {n}");
+            }
+            for column in [4, 6, 10] {
+                assert_eq!(row.get_string(column).ok().cloned(), text(n).map(|t| t.to_string()), "row {n}");
+            }
+            for column in [7, 8, 9] {
+                assert_eq!(row.get_long(column).ok(), number(n), "row {n}");
+            }
+            assert!(row.get_long(11).is_err() && row.get_string(12).is_err(), "row {n}");
+            read += 1;
+        }
+        assert_eq!(read, rows);
     }
 }
