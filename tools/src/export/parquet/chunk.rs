@@ -1,7 +1,8 @@
-//! A column of a group of rows, encoded here: plain numbers, or values by their place in a dictionary, which are looked up by a number that the
-//! caller has. The library hashes each row's text, and makes its buffers anew for each column.
+//! A column of a group of rows, encoded here: values by their place in a dictionary, which are looked up by a number that the caller has. The
+//! library hashes each row's text, makes its buffers anew for each column, and packs places into as few bits as can be: what comes again some steps
+//! later then seldom has the same bytes, and is not compressed. Here a place has whole bytes.
 
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
@@ -50,12 +51,6 @@ impl Coded {
     }
 }
 
-/// What a column has in the rows where it is not null.
-pub(super) enum Encoded<'a> {
-    Plain(&'a mut Vec<i64>),
-    Coded(&'a mut Coded),
-}
-
 /// What encodes columns, with buffers that are kept.
 pub(super) struct Encoder {
     zstd: Compressor<'static>,
@@ -85,21 +80,28 @@ impl Encoder {
         group: &mut SerializedRowGroupWriter<'_, W>,
         column: ColumnDescPtr,
         levels: &[i16],
-        values: Encoded<'_>,
+        values: &mut Coded,
     ) -> Result<(), ParquetError> {
         let mut to = TrackedWrite::new(Vec::new());
         let mut pages = SerializedPageWriter::new(&mut to);
+        let is_number = column.physical_type() == Type::INT64;
         let mut chunk = ColumnChunkMetaData::builder(column)
             .set_compression(self.compression)
             .set_num_values(levels.len() as i64);
+        let (there, different) = (values.codes.len(), values.by_key.len() as u32);
+        if is_number {
+            let (numbers, _) = values.dictionary.as_chunks();
+            let numbers = || numbers.iter().map(|n| i64::from_le_bytes(*n));
+            let nulls = Some((levels.len() - there) as u64);
+            chunk =
+                chunk.set_statistics(Statistics::int64(numbers().min(), numbers().max(), None, nulls, false));
+        }
         let (mut size, mut compressed, mut encodings) = (0, 0, vec![Encoding::PLAIN, Encoding::RLE]);
         self.page.clear();
-        if let Encoded::Coded(of) = &values
-            && !of.by_key.is_empty()
-        {
+        if different > 0 {
             encodings.push(Encoding::RLE_DICTIONARY);
-            self.page.extend(&of.dictionary);
-            let (num_values, encoding) = (of.by_key.len() as u32, Encoding::PLAIN);
+            self.page.extend(&values.dictionary);
+            let (num_values, encoding) = (different, Encoding::PLAIN);
             let (page, length) = self.compress()?;
             let page = Page::DictionaryPage { buf: page, num_values, encoding, is_sorted: false };
             let written = pages.write_page(CompressedPage::new(page, length))?;
@@ -108,10 +110,6 @@ impl Encoder {
             chunk = chunk.set_dictionary_page_offset(Some(written.offset as i64));
         }
         self.page.extend([0; 4]);
-        let there = match &values {
-            Encoded::Plain(numbers) => numbers.len(),
-            Encoded::Coded(of) => of.codes.len(),
-        };
         if there == levels.len() {
             run(&mut self.page, there, 1, 1);
         } else {
@@ -119,26 +117,12 @@ impl Encoder {
         }
         let length = (self.page.len() - 4) as u32;
         self.page[..4].copy_from_slice(&length.to_le_bytes());
-        match values {
-            Encoded::Plain(numbers) => {
-                let at = self.page.len();
-                self.page.resize(at + 8 * numbers.len(), 0);
-                let (to, _) = self.page[at..].as_chunks_mut();
-                to.iter_mut().zip(&*numbers).for_each(|(to, n)| *to = n.to_le_bytes());
-                let (least, most) = (numbers.iter().min().copied(), numbers.iter().max().copied());
-                let nulls = Some((levels.len() - there) as u64);
-                chunk = chunk.set_statistics(Statistics::int64(least, most, None, nulls, false));
-                numbers.clear();
-            }
-            Encoded::Coded(of) => {
-                let width = u32::BITS - (of.by_key.len().saturating_sub(1) as u32).leading_zeros();
-                if there > 0 {
-                    self.page.push(width as u8);
-                    hybrid(&mut self.page, &of.codes, width, u64::from);
-                }
-                of.clear();
-            }
+        if there > 0 {
+            let width = (u32::BITS - different.saturating_sub(1).leading_zeros()).next_multiple_of(8);
+            self.page.push(width as u8);
+            hybrid(&mut self.page, &values.codes, width, u64::from);
         }
+        values.clear();
         let (page, length) = self.compress()?;
         let page = Page::DataPage {
             buf: page,

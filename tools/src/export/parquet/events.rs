@@ -164,21 +164,21 @@ impl Rows<'_> {
         };
         let (judged, pid) = (self.judged, self.pid);
         let (names, epoch) = (&judged.read.names, judged.epoch_ns());
-        of_pid.few(events.iter().map(|_| pid));
+        of_pid.repeated(events.iter().map(|_| pid));
         time.all(events.iter().map(|e| (epoch + e.time.0).cast_signed() / 1000));
         step.some(events.iter().map(|e| judged.replay.step_near(e.time, &mut self.near).map(i64::from)));
-        thread.few(events.iter().map(|e| Some(e.thread.0.into())));
+        thread.repeated(events.iter().map(|e| Some(e.thread.0.into())));
         // A name is known by where it lies.
         let key = |what: &str| (what.as_ptr().addr() as u64) << 8 | what.len() as u64;
         kind.texts(events.iter().map(|e| e.body.name()).map(|what| Some((key(what), what))), str::to_owned);
-        device.few(says.iter().map(|s| s.device.map(|d| d.0.into())));
+        device.repeated(says.iter().map(|s| s.device.map(|d| d.0.into())));
         handle.texts(says.iter().map(|s| s.stream.map(|of| (of.0, of.0))), |of| format!("0x{of:x}"));
-        address.some(says.iter().map(|s| s.addr.map(|a| a.0.cast_signed())));
-        size.some(says.iter().map(|s| s.bytes.map(|n| n.0.cast_signed())));
-        rounded.some(says.iter().map(|s| s.rounded.map(|n| n.0.cast_signed())));
+        address.repeated(says.iter().map(|s| s.addr.map(|a| a.0.cast_signed())));
+        size.repeated(says.iter().map(|s| s.bytes.map(|n| n.0.cast_signed())));
+        rounded.repeated(says.iter().map(|s| s.rounded.map(|n| n.0.cast_signed())));
         let of = |s: &Said| (s.phase != Phase::default()).then(|| (s.phase.to_bits().into(), s.phase));
         phase.texts(says.iter().map(of), |of| of.words());
-        stack.some(says.iter().map(|s| Some(s.stack.0).filter(|n| *n != 0).map(i64::from)));
+        stack.repeated(says.iter().map(|s| Some(s.stack.0).filter(|n| *n != 0).map(i64::from)));
         let named = |n| Some((u64::from(n), names.text(n)?));
         name.texts(says.iter().map(|s| s.name.and_then(named)), str::to_owned);
     }

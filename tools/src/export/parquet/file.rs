@@ -1,6 +1,6 @@
 //! A Parquet file of flat columns, each of which may be null, written a group of rows at a time: what is in memory is one group, and the index of those before.
 
-use super::chunk::{Coded, Encoded, Encoder};
+use super::chunk::{Coded, Encoder};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -24,8 +24,8 @@ pub(super) enum Shape {
     /// Whatever it is: each column has a dictionary as long as that is short.
     Any,
     /// Events of a job, which does the same in each step. A page is a group's whole column, so that what comes again some steps later is in the
-    /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times and steps are differences.
-    /// Of texts, threads and devices no least and greatest is kept: each group has all of them. All but the differences is encoded here ([`Encoder`]).
+    /// same page; times and steps are differences. Of texts no least and greatest is kept: each group has all of them. All but the differences
+    /// is encoded here ([`Encoder`]).
     Events,
 }
 
@@ -44,8 +44,6 @@ impl Shape {
 
 /// Columns of events that are differences.
 const DIFFERENCES: [&str; 2] = ["time", "step"];
-/// Those of which a group has few values.
-const FEW: [&str; 3] = ["pid", "thread", "device"];
 /// The levels of a column without nulls.
 static ALL: [i16; GROUP] = [1; GROUP];
 
@@ -56,7 +54,6 @@ enum Values {
     Text(Vec<ByteArray>),
     Bool(Vec<bool>),
     /// As [`Encoder`] has it.
-    Plain(Vec<i64>),
     Coded(Coded),
 }
 
@@ -72,11 +69,9 @@ impl Filling {
     fn new((name, kind): &Column, shape: Shape) -> Filling {
         let is_events = shape == Shape::Events;
         let values = match kind {
-            Kind::Int if is_events && FEW.contains(name) => Values::Coded(Coded::default()),
-            Kind::Int if is_events && !DIFFERENCES.contains(name) => Values::Plain(Vec::new()),
+            _ if is_events && !DIFFERENCES.contains(name) => Values::Coded(Coded::default()),
             Kind::Int | Kind::Time => Values::Int(Vec::new()),
             Kind::Float => Values::Float(Vec::new()),
-            Kind::Text if is_events => Values::Coded(Coded::default()),
             Kind::Text => Values::Text(Vec::new()),
             Kind::Bool => Values::Bool(Vec::new()),
         };
@@ -85,21 +80,21 @@ impl Filling {
 
     /// Adds whole numbers, of times microseconds since 1970, to a column that never is null.
     pub(super) fn all(&mut self, rows: impl Iterator<Item = i64>) {
-        if let Values::Int(all) | Values::Plain(all) = &mut self.values {
+        if let Values::Int(all) = &mut self.values {
             all.extend(rows);
         }
     }
 
     /// Adds whole numbers.
     pub(super) fn some(&mut self, rows: impl Iterator<Item = Option<i64>>) {
-        if let Values::Int(all) | Values::Plain(all) = &mut self.values {
+        if let Values::Int(all) = &mut self.values {
             let levels = &mut self.levels;
             all.extend(rows.inspect(|row| levels.push(row.is_some().into())).flatten());
         }
     }
 
-    /// Adds whole numbers of which there are few.
-    pub(super) fn few(&mut self, rows: impl Iterator<Item = Option<i64>>) {
+    /// Adds whole numbers that come again and again.
+    pub(super) fn repeated(&mut self, rows: impl Iterator<Item = Option<i64>>) {
         self.coded(rows.map(|row| row.map(|n| (n.cast_unsigned(), n))), |to, n| to.extend(n.to_le_bytes()));
     }
 
@@ -136,7 +131,7 @@ impl Filling {
             (Values::Float(all), _) => value.as_f64().map(|n| all.push(n)),
             (Values::Text(all), _) => value.as_str().map(|text| all.push(text.as_bytes().to_vec().into())),
             (Values::Bool(all), _) => value.as_bool().map(|bit| all.push(bit)),
-            (Values::Plain(_) | Values::Coded(_), _) => None,
+            (Values::Coded(_), _) => None,
         };
         self.levels.push(there.is_some().into());
     }
@@ -151,8 +146,7 @@ impl Filling {
     ) -> Result<(), ParquetError> {
         let levels = if self.levels.is_empty() { &ALL[..rows] } else { &self.levels };
         match &mut self.values {
-            Values::Plain(all) => encoder.write(group, column, levels, Encoded::Plain(all))?,
-            Values::Coded(all) => encoder.write(group, column, levels, Encoded::Coded(all))?,
+            Values::Coded(all) => encoder.write(group, column, levels, all)?,
             values => library(values, levels, group)?,
         }
         self.levels.clear();
@@ -172,7 +166,7 @@ fn library<W: Write + Send>(
         Values::Float(all) => batch::<DoubleType>(&mut to, all, levels)?,
         Values::Text(all) => batch::<ByteArrayType>(&mut to, all, levels)?,
         Values::Bool(all) => batch::<BoolType>(&mut to, all, levels)?,
-        Values::Plain(_) | Values::Coded(_) => {}
+        Values::Coded(_) => {}
     }
     to.close()
 }
