@@ -341,16 +341,16 @@ mod tests {
                 else {
                     panic!("thirteen columns");
                 };
-                pid.few([Some(7)].into_iter());
+                pid.repeated([Some(7)].into_iter());
                 time.all([n.cast_signed()].into_iter());
                 step.some([Some(n.cast_signed() / 100)].into_iter());
-                [thread, device].into_iter().for_each(|c| c.few([few(n)].into_iter()));
+                [thread, device].into_iter().for_each(|c| c.repeated([few(n)].into_iter()));
                 for column in [kind, handle, phase] {
                     column.texts([text(n).map(|t| (t, t))].into_iter(), |t| t.to_string());
                 }
                 name.texts([None::<(u64, u64)>].into_iter(), |t| t.to_string());
-                [address, bytes, rounded].into_iter().for_each(|c| c.some([number(n)].into_iter()));
-                stack.some([None].into_iter());
+                [address, bytes, rounded].into_iter().for_each(|c| c.repeated([number(n)].into_iter()));
+                stack.repeated([None].into_iter());
             })
             .expect("memory does not fail");
         }
