@@ -20,6 +20,13 @@ from pyspark.sql import SparkSession
 docs, tables = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2])
 names = sorted(p.name for p in tables.iterdir())
 queries = re.findall(r"^### (.+?)\n+```sql\n(.+?)```", docs, re.M | re.S)
+# Every value of the events, which no query of the documents reads.
+EVENTS = """SELECT kind, handle, phase, name, COUNT(*), COUNT(step), MAX(step), MIN(time), MAX(time), SUM(pid), SUM(thread), SUM(device),
+    SUM(address % 1000003), SUM(bytes), SUM(rounded_bytes), COUNT(stack), SUM(stack)
+FROM events GROUP BY kind, handle, phase, name
+ORDER BY kind NULLS FIRST, handle NULLS FIRST, phase NULLS FIRST, name NULLS FIRST"""
+if "events" in names:
+    queries.append(("all events", EVENTS))
 
 
 def plain(value):
@@ -58,7 +65,9 @@ for name in names:
     found = ray.data.read_parquet(str(tables / name)).to_pandas()
     columns = duck.execute(f"DESCRIBE {name}").fetchall()
     # A data set without rows has no columns.
-    cast = ", ".join(f'"{c[0]}"::{c[1]} AS "{c[0]}"' if c[0] in found else f'NULL::{c[1]} AS "{c[0]}"' for c in columns)
+    # A rank that no launcher set is a text there.
+    value = lambda c: f'TRY_CAST("rank" AS {c[1]})' if c[0] == "rank" else f'"{c[0]}"::{c[1]}'
+    cast = ", ".join(f'{value(c) if c[0] in found else f"NULL::{c[1]}"} AS "{c[0]}"' for c in columns)
     found["strandline_row"] = 0
     read.register("found", found)
     read.execute(f"CREATE TABLE {name} AS SELECT {cast} FROM found")
