@@ -290,6 +290,11 @@ mod tests {
         let nested = told(Some("transformers-5.0.0"), "step-growth", "microbatch", concat, "nested_concat");
         assert_eq!(nested, is("huggingface/transformers#7232"));
         assert_eq!(told(None, "step-growth", "step", "my/transformers/model.py", "nested_concat"), None);
+        let masked = "torch/masked/maskedtensor/core.py";
+        let data =
+            |version| told(Some(version), "step-growth", "step", masked, "MaskedTensor._preprocess_data");
+        assert_eq!(data("torch-2.4.1+cu124"), is("pytorch/pytorch#137890"));
+        assert_eq!(data("torch-2.6.0+cu124"), None);
     }
 
     #[test]
