@@ -71,6 +71,26 @@ def loader():
     trainings(anew=True)
 
 
+def saved():
+    """huggingface/peft#2466. peft==0.15.2 transformers==4.51.3 tokenizers==0.21.1 huggingface_hub==0.30.2 accelerate, and what these import;
+    fixed: 0.16.0"""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(target_modules=["0"], modules_to_save=["2"])
+    model = get_peft_model(net, config, adapter_name="first")
+    for i in range(25):
+        model.add_adapter(f"fold{i}", config)
+        model.set_adapter(f"fold{i}")
+        own = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+        for _ in range(4):
+            model(torch.randn(64, 64, device="cuda")).pow(2).mean().backward()
+            own.step()
+            own.zero_grad()
+            time.sleep(0.03)
+        model.set_adapter("first")
+        model.delete_adapter(f"fold{i}")
+
+
 def qwen():
     """huggingface/diffusers#12452. diffusers==0.35.1 transformers==4.51.3 tokenizers==0.21.1 huggingface_hub==0.30.2, and what these import;
     fixed: 0.36.0, where the cache has a bound"""
@@ -97,5 +117,5 @@ def masked():
         step(net(x).pow(2).mean())
 
 
-CASES = [torchmetrics, rotary, accelerator, loader, qwen, masked]
+CASES = [torchmetrics, rotary, accelerator, loader, saved, qwen, masked]
 {case.__name__: case for case in CASES}[sys.argv[1]]()

@@ -12,8 +12,9 @@ use strandline::detect::Kind;
 use strandline::event::WordList;
 
 const OURS: &str = include_str!("leaks.json");
-const KEYS: WordList =
-    WordList("known package distribution what kinds files functions with held_by grain since fixed remedy");
+const KEYS: WordList = WordList(
+    "known package distribution what kinds files functions without with held_by grain since fixed remedy",
+);
 
 /// A known leak.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Leak {
     pub(super) files: Vec<String>,
     /// Parts of the names of functions of those; none: any.
     pub(super) functions: Vec<String>,
+    /// Parts of the names of functions none of which allocates what stays: something else is kept then.
+    pub(super) without: Vec<String>,
     /// What stays is allocated by the model itself, and this file allocates in the same job.
     pub(super) with: Option<String>,
     /// A part of the name of what holds it, as the holder probe has it; `None`: any, or nobody known.
@@ -126,6 +129,7 @@ fn leak(entry: &Value) -> Result<Leak, String> {
         kinds: list("kinds")?,
         files: list("files")?,
         functions: list("functions")?,
+        without: list("without")?,
         with: text("with")?,
         held_by: text("held_by")?,
         grain: text("grain")?,

@@ -139,6 +139,10 @@ fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
         (leak.files.is_empty() || leak.files.iter().any(|file| is_in(&f.file, file)))
             && (leak.functions.is_empty() || leak.functions.iter().any(|name| f.function.contains(name)))
     };
+    let is_in_other = |f: &&Frame| leak.without.iter().any(|name| f.function.contains(name));
+    if what.frames.iter().any(is_in_other) {
+        return None;
+    }
     let frame = match &leak.with {
         Some(file) => what.all.iter().find(|f| is_in(&f.file, file)),
         None => what.frames.iter().find(|f| here(f)),
@@ -317,6 +321,15 @@ mod tests {
             Holder { through: Some("RotaryEmbedding.cache".into()), ..holder("__main__.model", 0.9) };
         assert_eq!(known(&[&line, &own], through), rotary);
         assert_eq!(told(&[&line], "RotaryEmbedding.cache"), None, "a class of the user's own");
+        let frame = |function: &str| Frame { function: function.into(), ..frame("peft/utils/other.py") };
+        let (saved, moved) = (frame("ModulesToSaveWrapper.update"), frame("_move_adapter_to_device"));
+        let adapters = |frames: &[&Frame]| {
+            let holders = [holder("ModulesToSaveWrapper.modules_to_save", 0.5)];
+            let what = What { kind: "step-growth", grain: "step", frames, all: frames, holders: &holders };
+            list::all().find_map(|leak| fix(leak, &what)).map(|f| f.known)
+        };
+        assert_eq!(adapters(&[&saved]), Some("huggingface/peft#2466".to_string()));
+        assert_eq!(adapters(&[&saved, &moved]), None, "adapters that were not deleted");
     }
 
     #[test]
