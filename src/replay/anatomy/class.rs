@@ -143,10 +143,21 @@ impl Classifier {
         }
     }
 
-    /// The class of what is no weight and does not live on: no backward needs it where no gradients are recorded, nor in a job that does not train.
+    /// The class of what is no weight and does not live on: no backward needs it where no gradients are recorded, nor in a job that does not
+    /// train. Before the first backward, only a module's forward shows that there will be one: a model that is being built is not activations.
     fn of_forward(&self, held: &Held) -> Class {
-        let trains = self.first_backward.is_some() || self.trained_before || self.last_step < 2;
-        if held.block.phase.no_grad || !trains { Class::Temporaries } else { Class::Activations }
+        let trains = self.first_backward.is_some() || self.trained_before;
+        match held.block.phase.no_grad {
+            false if trains => Class::Activations,
+            false if self.last_step < 2 && self.is_in_forward(held) => Class::Activations,
+            false if self.last_step < 2 => Class::Other,
+            _ => Class::Temporaries,
+        }
+    }
+
+    /// Whether a module's forward allocated it.
+    fn is_in_forward(&self, held: &Held) -> bool {
+        self.in_forward.get(&held.block.stack.0).copied().unwrap_or(false)
     }
 
     /// The class of each block out of all that live at a moment, where `blocks` says what it would be by itself. What no step frees
@@ -188,6 +199,6 @@ impl Classifier {
     fn built_before_training(&self, held: &Held) -> bool {
         let early =
             !self.trained_before && held.step == 1 && self.first_backward.is_none_or(|t| held.born < t);
-        early && !self.in_forward.get(&held.block.stack.0).copied().unwrap_or(false)
+        early && !self.is_in_forward(held)
     }
 }

@@ -109,6 +109,17 @@ fn every_block_of_a_training_step_finds_its_class() {
 }
 
 #[test]
+fn a_model_that_is_being_loaded_is_not_activations() {
+    let mut j = Job::default();
+    j.reserve(1000);
+    (1..=9).for_each(|n| j.alloc(n, 100, FORWARD));
+    let last = j.items.len() as u64 - 1;
+    (1..=9).for_each(|n| j.free(n, 100, FORWARD));
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
+    assert_eq!(mib(&a), [0, 0, 0, 0, 0, 0, 900]);
+}
+
+#[test]
 fn what_was_there_before_and_what_is_pending_have_their_places() {
     let mut j = Job::train(1);
     j.say(0, Body::FreeRequested(Job::block(9, 1, FORWARD)));
