@@ -293,7 +293,7 @@ fn a_recording_that_the_program_ends_is_complete_and_the_program_goes_on() {
             .output()
             .expect("the command starts");
         let text = String::from_utf8_lossy(&text.stdout).into_owned();
-        assert!(text.contains(" · recorded until the program stopped the recording"), "{way}: {text}");
+        assert!(text.contains(" · the program stopped the recording"), "{way}: {text}");
     }
 }
 

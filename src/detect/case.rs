@@ -324,7 +324,7 @@ fn not_counted(members: &[Member]) -> u32 {
 }
 
 /// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
-pub const UNCOLLECTED: &str = "; Python has not run a full garbage collection since the oldest of these blocks was allocated, so reference cycles may keep them alive; gc.collect() would free such blocks";
+pub const UNCOLLECTED: &str = "; Python has not run a full garbage collection since the oldest of these blocks was allocated, so they may be in reference cycles, which gc.collect() frees";
 
 /// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
 /// `first`: what reference cycles keep looks like a leak until then.

@@ -56,10 +56,10 @@ impl Cause {
                 "limit the size of a batch (for text, limit tokens instead of rows), or sort samples by length into buckets"
             }
             Cause::Rising => {
-                "find what gets longer with each step (a sequence, a prompt, a history) or is repeated more often (a hook that is registered again), and limit it"
+                "find the input that gets longer with each step (a sequence, a prompt, a history), or the work that is repeated more often (a hook registered again), and limit it"
             }
             Cause::AfterSteps => {
-                "call strandline.step() after each request or batch in that part of the job, or record that part alone: then the report says what grows there"
+                "call strandline.step() after each request or batch in that part of the job, or record that part alone: then the report names the line that grows"
             }
             Cause::Optimizer => {
                 "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False avoids its temporary copies"

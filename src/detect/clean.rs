@@ -58,14 +58,13 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
     if has_bounded {
         return format!("the growth that was found is in a buffer with a limit (see its note); {other}");
     }
-    let is_small =
-        |f: &Finding| f.certainty == Certainty::Note && f.kind.is_leak() && f.withdrawn_step.is_none();
+    let is_small = |f: &Finding| f.is_small() && f.withdrawn_step.is_none();
     let said = if all.iter().any(stopped) {
         "the growth that was found has stopped; no other line of code"
     } else if all.iter().any(Finding::is_suppressed) {
         "apart from suppressed findings, no line of code"
     } else if all.iter().any(is_small) {
-        "apart from what the notes describe, no line of code"
+        "apart from the small growth in the notes, no line of code"
     } else {
         other
     };
@@ -87,7 +86,7 @@ fn watched(replay: &Replay) -> String {
 fn not_judged(replay: &Replay) -> String {
     most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
         format!(
-            ". The time after the last step ({}) was not judged; GPU {} had the most memory allocated then ({})",
+            ". The time after the last step ({}) was not judged, although GPU {} reached its peak then ({} allocated)",
             plural(seconds, "second"),
             device.0,
             size(bytes.0)

@@ -16,12 +16,12 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     let lead = g.members.first().and_then(|m| g.replay.cohorts().get(m.id.0 as usize));
     let beside = match lead.is_some_and(|c| c.beside) {
         true => {
-            "; each new block is allocated before the old one is freed, so for a moment both are in memory"
+            "; the new block is allocated before the old one is freed, so both are in memory for a moment"
         }
         false => "",
     };
     format!(
-        "{blocks} from {} {verb} freed and allocated again, {} each time: this happened in {} since {} {} and added {} so far{beside}",
+        "{blocks} from {} {verb} freed and allocated again, {} each time: in {} since {} {}, this added {}{beside}",
         lines(f.sites.len()),
         if g.members.iter().any(|m| m.growth.now.blocks > m.growth.base.blocks) {
             "more of them"

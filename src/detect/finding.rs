@@ -250,6 +250,11 @@ impl Finding {
         self.grows() && self.severity == Severity::Alert && (self.certainty == Certainty::Leak || is_near)
     }
 
+    /// Blocks that are kept, but so little that it is only noted.
+    pub fn is_small(&self) -> bool {
+        self.certainty == Certainty::Note && self.kind.is_leak() && self.kind.has_holder()
+    }
+
     /// The same of blocks that live on: what it counts was left behind.
     pub fn is_active_leak(&self) -> bool {
         self.grows() && self.kind.is_leak()

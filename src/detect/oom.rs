@@ -131,10 +131,13 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         _ => {}
     }
     if let Some((blocks, usual)) = again {
+        let before = match usual {
+            0 => "none in earlier steps".to_owned(),
+            n => format!("about {} in each earlier step", thousands(n)),
+        };
         m.explain.push_str(&format!(
-            "; one line allocated {} in this step, and about {} in each earlier step",
-            plural(blocks, "block"),
-            thousands(usual)
+            "; one line allocated {} in this step, and {before}",
+            plural(blocks, "block")
         ));
     }
     Some(m)
@@ -145,14 +148,16 @@ const AGAIN: u64 = 8;
 /// What helps then.
 const OF_REPEATED: &str = "if this is an evaluation, run it under torch.no_grad(), so that no autograd graph keeps its batches; otherwise process less data at once";
 
-/// Blocks of the line that has most of what the step that failed allocated, in a forward, and how many other steps allocate there.
+/// Blocks that the step which failed allocated at the line that has most of its memory, in a forward, and how many each step before
+/// allocated there; `None` where marks came since, which count the two together.
 fn repeated(replay: &Replay, d: &Device, o: &OomEvent) -> Option<(u64, u64)> {
     let most = scene(d, o)?.holders.iter().max_by_key(|h| h.of_this_step)?;
     let same = replay.cohorts().iter().filter(|c| c.key.device == d.id && c.key.site == most.site);
-    let before = total(same.map(|c| c.allocs)).saturating_sub(most.blocks_of_this_step);
+    let before = total(same.clone().map(|c| c.at_mark.0));
     let usual = before / u64::from(o.step.saturating_sub(1).max(1));
-    let blocks = most.blocks_of_this_step;
-    (o.phase == PhaseKind::Forward && blocks / usual.max(1) >= AGAIN).then_some((blocks, usual))
+    let blocks = total(same.map(|c| c.allocs)).saturating_sub(before);
+    let is_last = replay.steps() < o.step;
+    (is_last && o.phase == PhaseKind::Forward && blocks / usual.max(1) >= AGAIN).then_some((blocks, usual))
 }
 
 /// What the last steps needed at their peaks beyond what they began with. The first one, which builds the model, is left out.
@@ -283,7 +288,7 @@ impl PostMortem {
                     "the card had {} free when {asked} was requested, but a limit keeps {} from using it",
                     size(o.free.map_or(0, |f| f.0)),
                     match o.call {
-                        None => format!("PyTorch, which has reserved {},", size(o.reserved.0)),
+                        None => format!("PyTorch (which had reserved {})", size(o.reserved.0)),
                         Some(_) => "the program".to_owned(),
                     }
                 ),
@@ -302,11 +307,11 @@ impl PostMortem {
                 let times = self.times();
                 let times =
                     if times >= INCREDIBLE { thousands(times.round() as u64) } else { format!("{times:.1}") };
-                let short = format!("step {step} needed {times}× what the median step needs");
+                let short = format!("step {step} needed {times}× as much memory as the median step");
                 (
                     short,
                     format!(
-                        "this step needed at least {} more than it began with; the median of the earlier steps is {}",
+                        "memory rose by at least {} in this step, and by {} in the median step before",
                         size(self.need),
                         size(median)
                     ),
@@ -318,21 +323,21 @@ impl PostMortem {
                     _ => "the optimizer's new state does not fit".into(),
                 },
                 format!(
-                    "in step {step} the optimizer asked for {asked} more, for its state or for temporary copies, when {} was already allocated",
+                    "in step {step}, the optimizer requested {asked} for its state or for temporary copies when {} was already allocated",
                     size(o.allocated.0)
                 ),
             ),
             Cause::Evaluation => (
                 "an evaluation needs more memory than training".into(),
                 format!(
-                    "the evaluation needed at least {} more than step {step} began with",
+                    "the evaluation needed at least {} on top of the memory at the start of step {step}",
                     size(self.need)
                 ),
             ),
             Cause::Loading => (
                 "the model, or other data loaded before the first step, does not fit".into(),
                 format!(
-                    "{asked} more was requested when {} had been allocated and almost nothing freed, as happens while a model is loaded",
+                    "{asked} was requested after {} had been allocated and almost nothing freed: this is typical while a model is loaded",
                     size(o.allocated.0)
                 ),
             ),
@@ -351,7 +356,7 @@ impl PostMortem {
         self.median_need = None;
         self.short = format!("{} after the last step", plural(seconds, "second"));
         self.explain = format!(
-            "{} more was allocated than at the end of step {}, and {} was requested; this part of the job has no steps, so it is not known what grew there",
+            "{} more was allocated than at the end of step {}, and {} was requested; this part of the job has no steps, so its growth cannot be judged",
             size(o.allocated.0.saturating_sub(base)),
             thousands(u64::from(o.step).saturating_sub(1)),
             size(o.requested.0)
@@ -362,15 +367,15 @@ impl PostMortem {
         let all = needs(rows);
         let (first, last) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
         let step = |at: usize| thousands(rows.get(at).map_or(0, |r| r.step.into()));
-        self.short = "each step needed more than the one before".into();
+        self.short = "each step needed more memory than the one before".into();
         self.explain = format!(
-            "step {} needed {} more than it began with, step {} needed {} more, and step {}, which failed, needed at least {} more",
-            step(rows.len().saturating_sub(all.len())),
+            "memory rose by {} in step {}, by {} in step {}, and by at least {} in step {}, which failed",
             size(first),
-            step(rows.len().saturating_sub(1)),
+            step(rows.len().saturating_sub(all.len())),
             size(last),
-            thousands(failed.into()),
-            size(self.need)
+            step(rows.len().saturating_sub(1)),
+            size(self.need),
+            thousands(failed.into())
         );
     }
 
@@ -388,7 +393,7 @@ impl PostMortem {
             None => (
                 format!("one request of {asked}"),
                 format!(
-                    "{asked} was requested at once; the median step before needed {} in total",
+                    "{asked} was requested at once; the median step before needed only {} in total",
                     size(self.median_need.unwrap_or(0))
                 ),
             ),
@@ -414,9 +419,9 @@ impl PostMortem {
             phase => format!(" in the {} phase", phase.name()),
         };
         let (had, asked) = (size(o.allocated.0), size(o.requested.0));
-        let mut text = format!("{first}{who} had {had} allocated{phase} and asked for {asked} more");
+        let mut text = format!("{first}{who} had {had} allocated{phase} and requested {asked} more");
         if (1..MIN_MARKS).contains(&steps) {
-            let each = if grew { ", each with more memory allocated at its end" } else { "" };
+            let each = if grew { ", each ending with more memory allocated" } else { "" };
             text.push_str(&format!(
                 "; only {} had ended{each}, too few to rule out a leak",
                 plural(steps.into(), grain)
@@ -452,13 +457,13 @@ pub fn caught(replay: &Replay) -> Option<(DeviceId, &OomEvent, u64)> {
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {
     match scene {
         Some(s) => format!(
-            "{asked} was requested while {} of PyTorch's cache was free, but only in {}, the largest of which has {}",
+            "{asked} was requested; PyTorch's cache had {} free, but only in {}, and the largest has {}",
             size(s.cached.0),
             plural(s.pieces, "piece"),
             size(s.largest.0)
         ),
         None => format!(
-            "{asked} was requested while {} of PyTorch's cache was free, but it was split into pieces",
+            "{asked} was requested; PyTorch's cache had {} free, but split into pieces",
             size(o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0))
         ),
     }

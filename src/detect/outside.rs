@@ -70,7 +70,7 @@ impl Outsiders {
                 "find the library that uses this memory: another framework in this process has a setting for its memory; NCCL uses some for each process group, cuBLAS and cuDNN use some for workspaces (CUBLAS_WORKSPACE_CONFIG)"
             }
             Most::Unknown => {
-                "run nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if this process itself uses all of the memory, a library other than PyTorch in it does"
+                "run nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if it lists only this process, a library other than PyTorch in it uses the memory"
             }
         }
     }

@@ -30,22 +30,22 @@ impl Advised {
             phase => format!(" ({})", phase.name()),
         };
         let peak = format!(
-            "the peak of GPU {} ({} allocated {}{during})",
+            "the peak of GPU {}, {} {}{during}",
             self.device.0,
             size(self.peak.bytes.0),
             in_step(p, self.peak.step)
         );
         if self.all.is_empty() {
-            let apart = if self.grown(p) > 0 { ", apart from the growth," } else { "" };
+            let apart = if self.grown(p) > 0 { "apart from stopping the growth, " } else { "" };
             let what = format!(
-                "NO ADVICE: no change that strandline knows{apart} would lower {peak} by 2 % or more."
+                "NO ADVICE: {apart}strandline knows no change that would lower {peak}, by 2 % or more."
             );
             let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as u64, "change");
-        let alone = if self.all.len() > 1 { ", each by itself" } else { "" };
-        let mut lines = style.wrap("strandline: ", &format!("ADVICE: {things} would lower {peak}{alone}."));
+        let each = if self.all.len() > 1 { "each of " } else { "" };
+        let mut lines = style.wrap("strandline: ", &format!("ADVICE: {each}{things} would lower {peak}."));
         lines.extend(self.grows(p, style));
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
@@ -53,7 +53,7 @@ impl Advised {
             let what = format!("{} in {blocks} {}", size(a.bytes.0), a.info.seen);
             lines.extend(style.wrap(&format!("  {:<7}", n + 1), &what));
             let place = p.replay.site(a.site).map(|s| place(p, s)).unwrap_or_default();
-            lines.extend(style.wrap("    at     ", &place));
+            lines.extend(style.wrap("    where  ", place.trim_start_matches("by ")));
             lines.extend(style.wrap("    change ", a.info.change));
             let without =
                 format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));

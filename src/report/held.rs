@@ -279,17 +279,17 @@ impl Holder {
             said.push_str("; other entries are removed from it");
         }
         if self.stays {
-            said.push_str("; its number of entries no longer grows, so this is not what grows");
+            said.push_str("; its number of entries no longer grows, so the growth is elsewhere");
         }
         if self.rebound {
             said.push_str("; it gets a new value again and again");
         }
         if self.share < 0.995 {
-            said.push_str(&format!("; it holds {} of the blocks that were checked", percent(self.share)));
+            said.push_str(&format!("; it holds {} of the checked blocks", percent(self.share)));
         }
         if self.awaited {
             said.push_str(
-                "; a later backward may still need these graphs, such as that of an actor's loss in reinforcement learning, until an episode ends",
+                "; a later backward pass may still need these graphs, as in reinforcement learning, where an actor's loss waits for the end of an episode",
             );
         }
         said
@@ -385,8 +385,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries; it holds 94 % of the blocks that were checked",
-                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context; it holds 6.2 % of the blocks that were checked"
+                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries; it holds 94 % of the checked blocks",
+                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context; it holds 6.2 % of the checked blocks"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");

@@ -297,7 +297,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "with_others": f.with_others,
         "steps_to_oom": f.steps_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
         "seconds_to_oom": f.seconds_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
-        "explain": because(f, known),
+        "explain": because(p, f, known),
         "held_by": held_by(known),
         "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
             "file": k.file, "line": k.line, "source": k.source,

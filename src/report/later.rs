@@ -24,11 +24,11 @@ impl Process<'_> {
         self.whole.as_deref().filter(|whole| self.at_step.is_some_and(|n| n < whole.replay.steps()))
     }
 
-    /// `by step 60, the last one in the recording`.
+    /// `at the end of the recording (step 60)`.
     pub(super) fn by_end(&self) -> Option<String> {
         let r = self.at_end()?.replay;
         let (noun, steps) = (r.step_source().noun(), thousands(r.steps().into()));
-        Some(format!("by {noun} {steps}, the last one in the recording"))
+        Some(format!("at the end of the recording ({noun} {steps})"))
     }
 }
 
@@ -64,15 +64,15 @@ impl Later<'_> {
         }
     }
 
-    /// After `by step 60, the last one in the recording,`.
+    /// After `at the end of the recording (step 60),`.
     pub(super) fn words(&self) -> String {
         let said = |word: &str, g: &Finding| format!("it is {word}, at {}", size(g.bytes_now));
         match self {
             Later::Stands(g) if g.certainty == Certainty::Leak => said("a LEAK", g),
             Later::Stands(g) if g.certainty == Certainty::Growing => said("still GROWING", g),
             Later::Stands(g) => match &g.bound {
-                Some(bound) => format!("its holder is known to have a bound: {}", bound.source),
-                None => format!("it is only a note: {}", g.headline()),
+                Some(bound) => format!("it is known to have a limit: {}", bound.source),
+                None => format!("it is only noted: {}", g.headline()),
             },
             Later::Ended { step, freed } => {
                 let when = step.map(|n| format!(" (in step {})", thousands(n.into()))).unwrap_or_default();

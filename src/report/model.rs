@@ -143,10 +143,12 @@ pub struct Known {
 }
 
 /// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.
-pub(super) fn because<'a>(f: &'a Finding, known: Option<&Known>) -> &'a str {
+pub(super) fn because<'a>(p: &Process<'_>, f: &'a Finding, known: Option<&Known>) -> &'a str {
     let is_found = |h: &HeldBy| matches!(h, HeldBy::Found(all) if !all.iter().all(Holder::may_be_garbage));
     let is_kept = known.is_some_and(|k| k.fix.is_some() || is_found(&k.held_by));
-    f.explain.strip_suffix(UNCOLLECTED).filter(|_| is_kept).unwrap_or(&f.explain)
+    // What is missing of the recording may be a collection.
+    let is_open = !is_kept && p.damage.is_empty();
+    f.explain.strip_suffix(UNCOLLECTED).filter(|_| !is_open).unwrap_or(&f.explain)
 }
 
 /// A known leak.
@@ -368,7 +370,7 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         HeldBy::Found(holders) => Some(holders),
         _ => None,
     });
-    if holders.is_some() && because(f, known).ends_with(UNCOLLECTED) {
+    if holders.is_some() && because(p, f, known).ends_with(UNCOLLECTED) {
         let is_off = p.replay.meta()["holders"].as_array().and_then(|all| all.last());
         let is_off = is_off.is_some_and(|answer| answer["collector"] == "off");
         return Some(if is_off { format!("{COLLECTOR_OFF}{OF_CYCLES}") } else { OF_CYCLES.to_owned() });
@@ -406,7 +408,7 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     }
     let general = general_remedy(p, f)?;
     // Nobody was found who holds them, and the collector has not run.
-    let cycle = if because(f, known).ends_with(UNCOLLECTED) {
+    let cycle = if because(p, f, known).ends_with(UNCOLLECTED) {
         "; if gc.collect() frees the memory, break the reference cycle"
     } else {
         ""
@@ -446,7 +448,7 @@ fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
         ),
         (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() && facts.is_none("python") => {
             Some(
-                "find what stores these tensors: release them when they are no longer needed, or limit how many are kept",
+                "find where these tensors are stored: release them when they are no longer needed, or limit their number",
             )
         }
         (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() => Some(

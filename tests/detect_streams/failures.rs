@@ -13,6 +13,8 @@ struct Failing {
     reserved: u64,
     live: u64,
     waiting: u64,
+    /// Blocks that the step which failed allocated and freed before.
+    freed: u64,
     requested: u64,
     free: u64,
     steps: u64,
@@ -23,6 +25,7 @@ const FULL: Failing = Failing {
     reserved: 22 * GIB,
     live: 21 * GIB,
     waiting: 0,
+    freed: 0,
     requested: 2 * GIB,
     free: GIB / 10,
     steps: 15,
@@ -48,6 +51,10 @@ fn fail(f: &Failing) -> (Judged, PostMortem) {
         let b = Script::block(at(i), GIB, MAIN, 2);
         s.say(0, Body::Alloc(b));
         s.say(0, Body::FreeRequested(b));
+    }
+    for _ in 0..f.freed {
+        s.alloc(at(0), GIB, MAIN, 1);
+        s.free(at(0), GIB, MAIN);
     }
     for i in 0..live {
         s.say(0, Body::Alloc(Block { phase: f.phase, ..Script::block(at(i), GIB, MAIN, 1) }));
@@ -77,6 +84,13 @@ fn a_failure_in_the_last_step_of_a_job_that_ends_well_was_caught() {
 }
 
 #[test]
+fn blocks_that_the_failed_step_freed_are_not_counted_for_earlier_steps() {
+    let (_, m) = fail(&Failing { freed: 30, ..FULL });
+    let words = "; one line allocated 51 blocks in this step, and none in earlier steps";
+    assert!(m.explain.ends_with(words), "{}", m.explain);
+}
+
+#[test]
 fn causes_are_told_apart() {
     let optimizer = Phase { optimizer: true, ..Phase::default() };
     let evaluation = Phase { no_grad: true, ..Phase::default() };
@@ -84,12 +98,12 @@ fn causes_are_told_apart() {
         (
             FULL,
             Cause::Batch,
-            "step 16 needed 5.8× what the median step needs: this step needed at least 23.0 GiB",
+            "step 16 needed 5.8× as much memory as the median step: memory rose by at least 23.0 GiB",
         ),
         (
             Failing { live: 10 * GIB, ..FULL },
             Cause::Fragmentation,
-            "in 12 pieces, the largest of which has 1.0 GiB",
+            "in 12 pieces, and the largest has 1.0 GiB",
         ),
         (
             Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },
@@ -106,10 +120,10 @@ fn causes_are_told_apart() {
         (
             Failing { steps: 0, ..FULL },
             Cause::Loading,
-            "the model, or other data loaded before the first step, does not fit: 2.0 GiB more was requested",
+            "the model, or other data loaded before the first step, does not fit: 2.0 GiB was requested",
         ),
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
-        (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
+        (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB on top"),
         (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule out a leak"),
         // Pieces that are enough for the request, and too little for the step.
         (Failing { steps: 1, requested: GIB / 20 * 21, ..FULL }, Cause::Full, "too few to rule out a leak"),

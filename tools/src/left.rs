@@ -36,12 +36,11 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
         // What is in the file may end with an earlier region of this name.
         let what = "the latest events of this process cannot be read while it runs";
         return Err(Error::new(what)
-            .hint("run this again when the process has ended; docs/recording.md, \"The region\""));
+            .hint("run this again when the process has ended (see docs/recording.md, \"The region\")"));
     }
     if !left.marked {
-        let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));
-        let hint =
-            "a region is what lies between strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")";
+        let what = format!("this recording has no mark of the region \"{}\"", printable(&options.region));
+        let hint = "a region begins with strandline.mark(\"NAME begin\") and ends with strandline.mark(\"NAME end\")";
         return Err(Error::usage(what, hint));
     }
     match options.format {

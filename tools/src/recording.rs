@@ -5,7 +5,7 @@ use crate::files;
 use crate::say::{self, shown};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
@@ -211,14 +211,22 @@ pub(crate) fn pid(recording: &Path) -> Option<u32> {
 /// It writes none, or cannot be asked.
 pub(crate) fn of_process(pid: u32) -> Result<PathBuf, Error> {
     let open = open_files(pid).map_err(|e| {
-        let what =
-            format!("{pid}: there is no such recording, and the process with this pid cannot be asked: {e}");
+        let what = match e.kind() {
+            ErrorKind::NotFound => {
+                format!("{pid}: there is no recording with this name, and no process with this pid")
+            }
+            _ => {
+                format!("{pid}: there is no recording with this name, and process {pid} cannot be read: {e}")
+            }
+        };
         Error::new(what).status(status::USAGE)
     })?;
     open.into_iter().find(|path| self::pid(path) == Some(pid)).ok_or_else(|| {
         let what = format!("process {pid} writes no recording");
-        let hint =
-            format!("its children may: pgrep -P {pid}; or give the recording, such as {}/…/….strand", HOME);
+        let hint = format!(
+            "perhaps a child process does: pgrep -P {pid}; or give the recording, such as {}/…/….strand",
+            HOME
+        );
         Error::usage(what, hint)
     })
 }

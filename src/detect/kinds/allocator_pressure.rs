@@ -13,7 +13,9 @@ pub(super) const DETECTOR: Entry = Entry {
 };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some("to save that time, use a slightly smaller batch, or do not call empty_cache() in the loop"),
+    remedy: Some(
+        "do not call empty_cache() in the loop; if the card is nearly full, use a slightly smaller batch",
+    ),
     ..KindInfo::named("allocator-pressure", "memory is returned to the driver and allocated again")
 });
 
@@ -35,9 +37,9 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         d.peak_reserved.bytes.0.saturating_add(closed) as f64 >= NEARLY_FULL * c.total.0 as f64
     });
     let why = match full {
-        true => "because the card is nearly full; each time the job waits for the GPU",
+        true => "because the card is nearly full; the job waits for the GPU each time",
         false => {
-            "although the card is not full: a call of torch.cuda.empty_cache() in the loop does this, and it costs time"
+            "although the card is not full: torch.cuda.empty_cache() in the loop causes this and costs time"
         }
     };
     let mut sites = Sites::default();

@@ -15,7 +15,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find what keeps these tensors, and release them when the step that used the stream is over",
+        "find where these tensors are stored, and release them at the end of the step that used the stream",
     ),
     remedy_without_torch: Some(
         "free each array when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
@@ -49,16 +49,16 @@ fn explain(g: &Grown<'_>) -> String {
     let left = match stream {
         Some(s) if s.destroyed.is_some() => "the stream was destroyed".to_string(),
         Some(s) if s.left > 0 => {
-            format!("the job left their stream {}", plural(s.left, "time"))
+            format!("the job switched away from their stream {}", plural(s.left, "time"))
         }
         _ => "no switch of streams was recorded".to_string(),
     };
     let idle = match stream.map(|s| s.quiet_old) {
         Some(Quiet::Proven) => "all GPU work that used them has finished",
-        _ => "whether its work on the GPU has finished is not known, as the CPU was not seen to wait for it",
+        _ => "it is not known whether its GPU work has finished, because no wait for it was recorded",
     };
     format!(
-        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once it is freed, only that stream can use this memory again",
+        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once freed, this memory can be used again only by that stream",
         thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),

@@ -22,7 +22,7 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find what is created again and again and never destroyed: process groups, library handles, contexts, buffers of a CUDA extension",
+        "find objects that are created again and again and never destroyed: process groups, library handles, contexts, buffers of a CUDA extension",
     ),
     ..KindInfo::named("outside-growth", "memory outside PyTorch grows every {grain}")
 });
@@ -52,7 +52,7 @@ fn check(cx: &Context<'_>, d: &Device) -> Option<Finding> {
     ) + &if libraries.is_empty() {
         String::new()
     } else {
-        format!("; these libraries have most of it: {}", libraries.join(", "))
+        format!("; these libraries hold most of it: {}", libraries.join(", "))
     };
     let note = cx.finding(Note { first_step: first, rate, explain, sites, ..Note::new(KIND, d) });
     let evidence = Evidence::new("different steps that left memory allocated outside PyTorch", marks.into());

@@ -42,7 +42,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were never freed; they grow by {} every {noun}, and the growth does not slow down, as that of a filling cache would. Pinned host memory (not GPU memory) was {} at its peak",
+            "{} ({}), pinned in {} different {noun}s since {noun} {}, were never freed. They grow by {} every {noun}, and do not slow down as a filling cache would. Pinned memory is host RAM, not GPU memory; its peak was {}",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),

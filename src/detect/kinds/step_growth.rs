@@ -11,7 +11,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find what stores these tensors: store x.item() where a number is enough; otherwise clear what holds them, or limit its size",
+        "find where these tensors are stored: store x.item() if a number is enough; otherwise remove old entries, or limit their number",
     ),
     remedy_with_graph: Some(
         "store a number (.item()) or a tensor without its graph (.detach()), not the loss or the output itself",
@@ -21,7 +21,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     ),
     // What keeps tensors without a graph is not helped by detaching them.
     remedy_without_graph: Some(
-        "release tensors that are no longer needed: clear what holds them at regular intervals, or limit its size",
+        "release tensors that are no longer needed: clear their container at regular intervals, or limit its size",
     ),
     is_leak: true,
     has_holder: true,
@@ -47,7 +47,7 @@ fn explain(g: &Grown<'_>) -> String {
     let what = format!("{blocks}{of}");
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{blocks} more{of} are live than when the growth began: more blocks are allocated than freed, and the freed ones lived for up to {}",
+            "{blocks} more{of} are live now than when the growth began, because more are allocated than freed; freed blocks lived for up to {}",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {

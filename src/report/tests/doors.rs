@@ -92,7 +92,7 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let oom = out_of_memory(Job::of_rank(0, Some(2)));
     r.processes[0] = oom.process();
     let (text, page, _) = told(&r);
-    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× what the median step needs) in rank 0 (1 of 2 processes): this step needed";
+    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× as much memory as the median step) in rank 0 (1 of 2 processes): memory rose by";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("GROWING in rank 1: "), "{text}");
     assert_eq!((&page["told"]["phrase"], r.gated().0), (&json!("OUT OF MEMORY"), Outcome::Growing));
@@ -219,6 +219,28 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
 
 /// Where no stacks were recorded, nobody knows that native code allocated: it is said how a line comes to be known.
 #[test]
+fn what_a_damaged_recording_lacks_is_said_to_be_missing() {
+    let mut j = Job::new();
+    let _ = (0..20).try_for_each(|_| {
+        j.alloc(MIB, MAIN, 0)?;
+        j.step(GIB, 0, 0)
+    });
+    j.give(Item::Meta(json!({ "steps": "snapshot", "probe": true })));
+    let judged = j.judged(as_known, Ended::Exit);
+    let text = |damage: &[&str]| {
+        let damage = damage.iter().map(|d| (*d).to_owned()).collect();
+        one_line(&Report { processes: vec![Process { damage, ..judged.process() }], ..Report::default() })
+    };
+    let whole = text(&[]);
+    assert!(whole.contains("by native code") && whole.contains("which gc.collect() frees"), "{whole}");
+    assert!(whole.contains("20 steps (as marked in the snapshot)"), "{whole}");
+    let torn = text(&["at byte 12596: checksum does not match"]);
+    assert!(torn.contains("allocated at an unknown line: part of the recording is missing"), "{torn}");
+    assert!(!torn.contains("by native code") && !torn.contains("gc.collect()"), "{torn}");
+    assert!(!torn.contains("the job ended before"), "{torn}");
+}
+
+#[test]
 fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let mut j = Job::new();
     let _ = (0..20).try_for_each(|_| {
@@ -244,7 +266,7 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     assert!(remedy.contains("--stacks native") && !remedy.contains("Python"), "{remedy}");
     j.give(Item::Meta(json!({ "stacks": "native" })));
     let (_, remedy) = told_with(&mut j);
-    assert!(remedy.contains("limit how many") && !remedy.contains("--stacks"), "{remedy}");
+    assert!(remedy.contains("limit their number") && !remedy.contains("--stacks"), "{remedy}");
 }
 
 /// Reference cycles that keep memory are no riddle where the job has switched Python's collector off.
@@ -284,8 +306,8 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
     };
     let of = |part, graph| of_name("Model._modules", part, graph);
     let list = of_name("__main__.models", Some("module"), false);
-    assert!(list.contains("clear what holds them"), "{list}");
-    assert!(of(None, false).contains("clear what holds them"), "{}", of(None, false));
+    assert!(list.contains("clear their container"), "{list}");
+    assert!(of(None, false).contains("clear their container"), "{}", of(None, false));
     assert!(of(Some("module"), false).starts_with("remove the modules"), "{}", of(Some("module"), false));
     assert!(of(Some("optimizer"), false).contains("param_groups"), "{}", of(Some("optimizer"), false));
     assert!(of(Some("module"), true).contains(".detach()"), "{}", of(Some("module"), true));

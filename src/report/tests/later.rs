@@ -22,12 +22,9 @@ fn at_step_20(then: impl Fn(&mut Job)) -> (String, Value) {
 fn growth_that_ended_after_the_step_is_said_to_have_ended() {
     let (text, json) = at_step_20(|job| _ = job.train(30, 0, 0));
     assert!(text.contains("strandline: GROWING. Memory grows by 64 MiB every step"), "{text}");
-    let verdict = "as of the end of step 20; by step 50, the last one in the recording, it is NO LEAK.";
+    let verdict = "as of the end of step 20; at the end of the recording (step 50), it is NO LEAK.";
     assert!(text.contains(verdict), "{text}");
-    assert!(
-        text.contains("later by step 50, the last one in the recording, this growth had ended"),
-        "{text}"
-    );
+    assert!(text.contains("later at the end of the recording (step 50), this growth had ended"), "{text}");
     assert!(!text.contains("a leak that you should fix") && !text.contains(" try "), "{text}");
     let process = &json["processes"][0];
     assert_eq!((&process["at_end"]["steps"], &process["at_end"]["verdict"]), (&json!(50), &json!("clean")));
@@ -38,10 +35,7 @@ fn growth_that_ended_after_the_step_is_said_to_have_ended() {
 fn growth_that_goes_on_after_the_step_is_said_to_go_on() {
     let (text, json) = at_step_20(|job| _ = job.train(30, 0, 64 * MIB));
     assert!(!text.contains("as of the end of step 20"), "the verdict is the same: {text}");
-    assert!(
-        text.contains("later by step 50, the last one in the recording, it is still GROWING, "),
-        "{text}"
-    );
+    assert!(text.contains("later at the end of the recording (step 50), it is still GROWING, "), "{text}");
     assert!(text.contains(" try "), "{text}");
     assert_eq!(json["processes"][0]["findings"][0]["at_end"], "growing");
 }
@@ -49,6 +43,6 @@ fn growth_that_goes_on_after_the_step_is_said_to_go_on() {
 #[test]
 fn of_the_last_step_nothing_came_later() {
     let (text, json) = at_step_20(|_| {});
-    assert!(!text.contains("last one in the recording"), "{text}");
+    assert!(!text.contains("at the end of the recording"), "{text}");
     assert_eq!(json["processes"][0].get("at_end"), None);
 }

@@ -95,7 +95,7 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
             "WITHDRAWN GPU {gpu}: the memory that {file} allocated was freed after all{at}; it lived for up to {life}"
         );
     }
-    format!("WITHDRAWN GPU {gpu}: the growth of what {file} allocated ended{at}; {stay}")
+    format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated stopped growing{at}; {stay}")
 }
 
 /// `full at step 19 (18-20), in 2.5 min`; `not full before step 60 (in 8 min), because the growth slows down`.

@@ -137,10 +137,10 @@ fn pieces(p: &Process<'_>, o: &OomEvent, scene: &Scene, is_told: bool) -> String
     }
     match largest == size(o.requested.0) {
         true => format!(
-            "; the largest free piece that it could have used was {} too small",
+            "; the largest free piece that it could use was {} too small",
             size(o.requested.0 - scene.largest.0)
         ),
-        false => format!("; the largest free piece that it could have used was {largest}"),
+        false => format!("; the largest free piece that it could use was {largest}"),
     }
 }
 

@@ -118,9 +118,9 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     let who = match first.grain {
         GrainName::Step if last == n => format!("by step {}", thousands(n.into())),
         GrainName::Step => format!("by steps {} to {}", thousands(n.into()), thousands(last.into())),
-        GrainName::Microbatch => format!("from microbatch {} on", thousands(n.into())),
+        GrainName::Microbatch => format!("since microbatch {}", thousands(n.into())),
         GrainName::Tick | GrainName::Iteration => {
-            format!("from {} {} on", first.grain.noun(), thousands(n.into()))
+            format!("since {} {}", first.grain.noun(), thousands(n.into()))
         }
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.

@@ -6,7 +6,7 @@ use super::super::model::{Ended, Facts, Known, Process, because, fatal, remedy, 
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
 use super::phrase::{clause, current_rate, forecast};
-use super::place::{at_place, kept_at, place, site, your_line};
+use super::place::{MISSING, at_place, kept_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, FindingSite, Severity};
 use crate::event::Frame;
 use crate::replay::{Cohort, SEVERAL, SiteKind};
@@ -146,12 +146,15 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
             say("held by", &format!("unknown: {why}. {LONGER}"));
         }
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
+        Some(HeldBy::NotRun) if is_searchable(p, f) && !p.damage.is_empty() => {
+            say("held by", &format!("unknown: {MISSING}"));
+        }
         Some(HeldBy::NotRun) if is_searchable(p, f) => {
             say("held by", &format!("unknown: {NOT_SEARCHED}. {LONGER}"));
         }
         Some(HeldBy::NotRun) | None => {}
     }
-    let because = because(f, known);
+    let because = because(p, f, known);
     if !because.is_empty() {
         say("because", because);
     }
@@ -264,14 +267,14 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             life.unwrap_or_default()
         );
     }
-    let explain = because(f, known);
+    let explain = because(p, f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
         Some(b) => {
-            let whole = b.bytes.map(|b| format!(" with about {}", size(b))).unwrap_or_default();
+            let whole = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
             let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
             let more = b.bytes.map(|b| b.saturating_sub(f.bytes_now)).filter(|more| *more > 0);
             let more = more.map(|b| format!("about {} more", size(b)));
-            let after = more.as_ref().map(|more| format!(", after {more}")).unwrap_or_default();
+            let after = more.as_ref().map(|more| format!(" ({more} than now)")).unwrap_or_default();
             let more = more.as_deref().unwrap_or("more");
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
@@ -285,8 +288,8 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
                 ),
             }
         }
-        None if f.certainty == Certainty::Note && f.kind.is_leak() => {
-            format!("{explain}; so little is noted, and not reported as growth")
+        None if f.is_small() => {
+            format!("{explain}; this is too little to be reported as growth")
         }
         None => explain.to_owned(),
     };

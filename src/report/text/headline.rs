@@ -33,12 +33,12 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let why = "a buffer or cache that is still filling looks the same";
     if fatal(p, f).is_some() {
         return Some(format!(
-            "this is not called a leak, because {why}. If your code is meant to empty or limit what holds this memory, it did not do so in time; otherwise this is a leak that you should fix"
+            "this is not called a leak, because {why}. If your code is meant to free this memory later, it did not do so in time; otherwise this is a leak that you should fix"
         ));
     }
     if let Some((later, by)) = later(p, f).filter(|l| l.has_ended()).zip(p.by_end()) {
         return Some(format!(
-            "at that step this could not be told from a leak, because {why}; {by}, {}",
+            "at that step it was not clear whether this is a leak, because {why}; {by}, {}",
             later.words()
         ));
     }
@@ -51,12 +51,12 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     };
     let until = match graph {
         true => format!(
-            ". strandline calls it LEAK where the autograd graph of one variable reaches further back with every {grain}, as with total += loss"
+            ". strandline calls it LEAK if the autograd graph of a variable gets longer with every {grain}, as with total += loss"
         ),
         false => String::new(),
     };
     Some(format!(
-        "this is not called a leak yet, because {why}. If some code empties or limits what holds this memory, the growth will stop by itself; otherwise this is a leak that you should fix now{until}"
+        "this is not called a leak yet, because {why}. If your code frees this memory later or limits it, the growth will stop; otherwise this is a leak that you should fix now{until}"
     ))
 }
 
@@ -282,7 +282,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade());
     // Where nothing else was allocated there is no peak to speak of.
     let without = without.and_then(|m| m.anatomy.peak_without).filter(|b| b.0 > 0);
-    let without = without.map(|b| format!("without this memory, the job peaks at {}", size(b.0)));
+    let without = without.map(|b| format!("without this memory, the job would peak at {}", size(b.0)));
     let what = if f.is_remade() {
         "A block that is replaced by larger and larger ones"
     } else {

@@ -11,6 +11,9 @@ use crate::replay::{PhaseKind, Replay, SEVERAL, Site, SiteKind};
 /// What stands for the frames of a stack that has none.
 pub(in crate::report) const NO_FRAME: &str = "no Python frame is known";
 
+/// Why something is not known that a whole recording may tell.
+pub(super) const MISSING: &str = "part of the recording is missing";
+
 /// The line with the largest share of a finding.
 pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
     f.sites.first()?.site(p.replay)
@@ -58,6 +61,7 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
         SiteKind::Unknown if has_no_stacks(p) => {
             "at an unknown line: this recording has no stacks (--stacks none)".to_owned()
         }
+        SiteKind::Unknown if !p.damage.is_empty() => format!("at an unknown line: {MISSING}"),
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
     }
 }

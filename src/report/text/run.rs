@@ -48,7 +48,7 @@ fn run(p: &Process<'_>) -> String {
     match p.ended {
         Ended::Signal(n) => parts.push(format!("ended by {}", signal(n))),
         Ended::Running => parts.push("still running".to_owned()),
-        Ended::Stopped => parts.push("recorded until the program stopped the recording".to_owned()),
+        Ended::Stopped => parts.push("the program stopped the recording".to_owned()),
         Ended::Exit | Ended::Unknown => {}
     }
     parts.join(" · ")
@@ -86,6 +86,7 @@ fn steps(p: &Process<'_>) -> String {
             let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
                 (Some(seconds), _) => format!("one every {seconds} s"),
                 (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
+                _ if asked == "snapshot" => "as marked in the snapshot".to_owned(),
                 _ => "counted by calls of strandline.step()".to_owned(),
             };
             return format!("{} ({by})", plural(n, "step"));
@@ -96,7 +97,7 @@ fn steps(p: &Process<'_>) -> String {
         StepSource::Iteration => {
             let is_after = p.replay.iterations().is_some_and(|of| of.after.is_some());
             let steps = if is_after {
-                "after the training, which was shorter"
+                "counted after the training, which took less time"
             } else {
                 "no training steps were seen"
             };
@@ -141,7 +142,7 @@ fn cost(p: &Process<'_>) -> Option<String> {
         c.probe.filter(|c| c.pauses > 0).map(|c| {
             let ms = |ns: u64| thousands(ns.div_ceil(1_000_000));
             let (paused, longest) = (ms(c.paused), ms(c.longest));
-            format!("{paused} ms to search for what holds memory, in pauses of at most {longest} ms")
+            format!("{paused} ms to find the objects that hold memory, in pauses of at most {longest} ms")
         }),
     ]
     .into_iter()
@@ -160,7 +161,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
         )),
-        Coverage::None => out.push(format!("everything, because this process was not seen to use GPU memory{why}")),
+        Coverage::None => out.push(format!("everything: no use of GPU memory by this process was seen{why}")),
     }
     if p.replay.lost() > 0 {
         out.push(format!("{} lost while recording", plural(p.replay.lost(), "event")));
@@ -192,7 +193,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     for i in p.replay.inconsistencies() {
         let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
         out.push(format!(
-            "some of what happened, because the recording contradicts itself {times}: {} ({})",
+            "some events, because the recording contradicts itself {times}: {} ({})",
             i.what, i.first
         ));
     }

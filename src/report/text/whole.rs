@@ -51,7 +51,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let silent = plural(silent as u64, "process");
-        let text = format!("{silent}: no findings other than those above (details: --format json)");
+        let text = format!("{silent}: no other findings (details: --format json)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

@@ -75,7 +75,7 @@ impl Suppressions {
             };
             if pattern.trim_start_matches('^').trim_end_matches('$').trim_matches('*').is_empty() {
                 let what = format!("{}:{}: \"{line}\" is not a suppression", say::path(file), at + 1);
-                let hint = "write leak:PATTERN or growing:PATTERN, where PATTERN matches a function, a file or what keeps the memory; a line that begins with # is a comment";
+                let hint = "write leak:PATTERN or growing:PATTERN, where PATTERN matches a function, a file or the object that holds the memory; a line that begins with # is a comment";
                 return Err(Error::usage(what, hint));
             }
             let (file, pattern) = (file.to_path_buf(), pattern.to_owned());

@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Diff(Diff),
     /// Convert a recording for other tools: flame graphs, speedscope, pprof, Perfetto
     Export(Export),
-    /// Say what a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
+    /// List the memory that a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
     Left(Left),
     /// Print a recording's events as text, one event per line
     Dump(Dump),

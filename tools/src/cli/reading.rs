@@ -20,13 +20,13 @@ pub(crate) struct Top {
 /// What a reader of a report asks for first.
 const WORDS: &str = "\
 Words of the report:
-  step           ends with optimizer.step(), or as the report's line `run` says; what is allocated
-                 after it belongs to the next step
+  step           ends with optimizer.step(), or as the line `run` of the report says; later
+                 allocations belong to the next step
   left behind    blocks of earlier steps that were not freed; those of the last steps are too new
                  to judge
-  temporaries    what one forward, backward or optimizer step allocates and frees again
+  temporaries    memory that one forward, backward or optimizer step allocates and frees
   unclassified   of no class: workspaces of libraries, rounding, data that stays on the GPU
-  90 % interval  the GPU will be full in this range in nine of ten such jobs
+  90 % interval  in nine of ten such jobs, the GPU is full within this range
   totals match PyTorch's
                  recorded sizes add up to PyTorch's own counters: nothing is missing";
 
@@ -205,7 +205,7 @@ pub(crate) enum ExportFormat {
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: from the last mark "NAME begin" to "NAME end"; what lies between "NAME skip" and "NAME count" is left out
+    /// The region: from the last mark "NAME begin" to "NAME end", without the parts from "NAME skip" to "NAME count"
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: also print which lines held the memory at the region's peak
@@ -252,7 +252,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON: one object per line for events.
+    /// JSON; of events, one object per line.
     Json,
 }
 

@@ -30,10 +30,9 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
         Some(tail) => {
             room("buffers", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
         }
-        None => Check::good(
-            "buffers",
-            "events are kept in memory of `strandline run` until written, not in /dev/shm",
-        ),
+        None => {
+            Check::good("buffers", "unwritten events are kept in memory of `strandline run`, not in /dev/shm")
+        }
     });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
     all
@@ -67,7 +66,11 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
         if !env::ALL.contains(&name.as_str()) && !name.starts_with(env::SIMULATOR_PREFIX) {
             let known = env::ALL.iter().map(|n| n.trim_start_matches(PREFIX)).collect::<Vec<_>>().join(" ");
             let found = format!("{name} is not a variable of strandline");
-            return Check::note("variables", found, format!("the variables are {PREFIX}… with: {known}"));
+            return Check::note(
+                "variables",
+                found,
+                format!("the variables begin with {PREFIX} and end with one of: {known}"),
+            );
         }
         set.push(name);
     }
@@ -113,7 +116,7 @@ fn program(patient: &Patient) -> Check {
         ),
         _ => match job::script_is_there(&patient.job.arguments) {
             Err(absent) if patient.job.is_python() => {
-                Check::bad("command", absent.to_string(), "give the script's path from this folder")
+                Check::bad("command", absent.to_string(), "give the script's path relative to this folder")
             }
             _ => Check::good("command", found),
         },
@@ -137,7 +140,7 @@ fn torch(python: &Path, torch: &Torch) -> Check {
         }
         Torch::Unknown => Check::note(
             "torch",
-            format!("{python} does not show which torch it has"),
+            format!("cannot find out which torch {python} has"),
             "the job may still be recorded",
         ),
         Torch::Cuda(version) => {
@@ -146,7 +149,7 @@ fn torch(python: &Path, torch: &Torch) -> Check {
             let (than, fix) = match minor {
                 m if m < OLDEST => (
                     "older",
-                    "use PyTorch 2.4 or newer; with older versions, only what PyTorch takes from the driver is recorded, not what each line allocates",
+                    "use PyTorch 2.4 or newer; with older versions, only the memory that PyTorch takes from the driver is recorded, not the allocations of each line",
                 ),
                 m if m > NEWEST => ("newer", "it can be recorded if strandline recognizes its allocator"),
                 _ => return Check::good("torch", version.clone()),
@@ -195,7 +198,7 @@ fn preloads(list: &OsString) -> Check {
         );
     }
     if let Some(rival) = entries.iter().find(|e| RIVALS.iter().any(|r| e.contains(r))) {
-        let fix = "they work together if both pass calls on; if the job fails, remove one of them";
+        let fix = "both work together if each passes CUDA calls on to the other; if the job fails, remove one of them";
         return Check::note("preload", format!("{rival} in LD_PRELOAD intercepts CUDA as well"), fix);
     }
     match entries.len() {
@@ -224,7 +227,7 @@ fn device(simulated: bool) -> Check {
         let fix = "memory outside PyTorch will be shown as one number, without its parts; in a container, add the driver capability \"utility\"";
         return Check::note(
             "GPU",
-            "there is a GPU, but no NVML (libnvidia-ml.so.1) to read its memory totals",
+            "NVML (libnvidia-ml.so.1), which reports the GPU's memory totals, was not found",
             fix,
         );
     };

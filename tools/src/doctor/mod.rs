@@ -62,7 +62,9 @@ fn text(all: &[Check], style: Style) -> String {
         };
         lines.extend(style.wrap(&format!("  {mark}  {:<9}  ", check.about), &check.found));
         if let Some(fix) = &check.fix {
-            lines.extend(style.wrap(&format!("        {:<9}  ", "fix"), fix));
+            // Of what is no fault there may be nothing to mend.
+            let label = if check.grade == Grade::Bad { "fix" } else { "hint" };
+            lines.extend(style.wrap(&format!("        {label:<9}  "), fix));
         }
     }
     lines.join("\n") + "\n"

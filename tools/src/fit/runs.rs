@@ -115,7 +115,7 @@ impl Runs<'_> {
                         Some(status) => Stop::Failed(Failure { value, status, lines }),
                         None => self.unused(value),
                     })?;
-                    let word = if through { "goes through on" } else { "fails on" };
+                    let word = if through { "runs on" } else { "fails on" };
                     say::line(format!("{}={value} {word} a card of {}", self.name, size(card.bytes)));
                     self.went_through.insert((value, card.bytes), through);
                     through

@@ -27,20 +27,20 @@ pub(super) fn of_container(type_name: &str) -> Option<&'static str> {
         "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
         "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
         "SimpleQueue" => {
-            "this queue has no limit: take as much out of it as is put in, or use a queue.Queue(maxsize=…), whose put() waits for a consumer in another thread"
+            "this queue has no limit: take out as many entries as are put in, or use a queue.Queue(maxsize=…), whose put() waits for a consumer in another thread"
         }
         "Queue" | "LifoQueue" | "PriorityQueue" => {
-            "take as much out of it as is put in, or give it a maxsize, so that put() waits for a consumer in another thread"
+            "take out as many entries as are put in, or give it a maxsize, so that put() waits for a consumer in another thread"
         }
         "tuple" => "keep only its newest entries, or start it again with () at the end of each epoch",
         "WeakKeyDictionary" => {
             "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"
         }
         "ExitStack" => {
-            "the stack keeps what it is given until it is closed: use one for each step, or close() it at the end of each epoch"
+            "the stack keeps its entries until it is closed: use one for each step, or close() it at the end of each epoch"
         }
         "AsyncExitStack" => {
-            "the stack keeps what it is given until it is closed: use one for each step, or aclose() it at the end of each epoch"
+            "the stack keeps its entries until it is closed: use one for each step, or aclose() it at the end of each epoch"
         }
         _ => return None,
     })

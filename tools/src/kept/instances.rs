@@ -125,7 +125,7 @@ mod tests {
         none(source, &keeper(2));
         let queue = Keeper { allocated: vec![3], ..attribute("Queue", "queue", "deque") };
         let source = "q = queue.Queue()\nfor i in r:\n    q.put(net(x))\n    q.get()\n";
-        assert!(is(source, &queue, 3, "q.put(net(x))").starts_with("take as much out of it as is put in"));
+        assert!(is(source, &queue, 3, "q.put(net(x))").starts_with("take out as many entries as are put in"));
         let source = "class T:\n    def __init__(self):\n        self.ap = tm.CatMetric()\n    def step(self, y):\n        self.ap(y)\nfor i in r:\n    y = net(x)\n    t.step(y)\n";
         is(source, &keeper(7), 5, "self.ap(y)");
         let source = "base = Collection({'a': CatMetric()})\na, b = base.clone(), base.clone()\nfor i in r:\n    y = net(x)\n    a.update(y)\n";

@@ -96,7 +96,7 @@ pub(super) fn remedy(keeper: &Keeper) -> Option<&'static str> {
             "a finalizer keeps its arguments for as long as its object lives: detach() it, or give it arguments that hold no GPU memory",
         ),
         ("atexit", "register") => Some(
-            "what is registered stays until the process ends: atexit.unregister() it, or give it arguments that hold no GPU memory",
+            "atexit keeps a function and its arguments until the process ends: atexit.unregister() it, or give it arguments that hold no GPU memory",
         ),
         ("Timer", "args") => Some(
             "a timer keeps its arguments until it runs: cancel() it, or give it arguments that hold no GPU memory",

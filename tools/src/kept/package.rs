@@ -74,7 +74,7 @@ pub(super) fn giving(text: &str, keeper: &Keeper, fillers: &[Filler]) -> Vec<Pro
     let proved = calls.filter_map(|c| {
         let add = Add { values: children(part(*c, "arguments")?), ..Add::of(*c) };
         let (sure, lines) = add.proof(&source, keeper);
-        let remedy = "the package keeps what this call gives it: remove what is no longer needed, or give it a copy in host memory, .cpu()";
+        let remedy = "the package keeps the arguments of this call: remove what is no longer needed, or give it a copy in host memory, .cpu()";
         let text = in_one_line(source.text(add.statement()));
         let statement = Statement { line: line(*c), text, remedy: Some(remedy.into()) };
         (sure > 1).then_some(Proved { statement, sure, lines })

@@ -228,7 +228,7 @@ fn of_container_alone<'t>(
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
         return Some(format!(
-            "check that line {line}, {text}, which removes entries, runs often enough and leaves few enough"
+            "check that line {line}, {text}, which removes entries, runs often enough and removes enough"
         ));
     }
     let name = source.text(container);

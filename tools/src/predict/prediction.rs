@@ -21,7 +21,7 @@ fn about(n: u64) -> u64 {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may take the other path; it does not count cuDNN workspaces, compiled code or the memory of CUDA graphs, and it counts one NCCL group: leave room for these";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. It leaves out cuDNN workspaces, compiled code, CUDA graphs and all NCCL groups but one: leave room for these";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.

@@ -67,7 +67,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
             say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));
         }
         say::line(format!(
-            "recording into {place} (at most {most} of disk a process; nothing is sent anywhere{sent})"
+            "recording into {place} (at most {most} of disk per process; nothing is sent anywhere{sent})"
         ));
     }
     let before = host::counts();

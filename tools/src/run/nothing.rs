@@ -101,7 +101,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     }
     // Python itself ends with 2 where it cannot open the script.
     if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
-        let next = "strandline run PATH/TO/train.py    the path from this folder";
+        let next = "strandline run PATH/TO/train.py    (the path relative to this folder)";
         return (format!("there was no job to record: {script}"), Some(next.to_string()));
     }
     let no_call = "no CUDA call was seen";
@@ -117,12 +117,12 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
         _ if facts.python => format!("{no_call}: the job did not use a GPU"),
         _ => format!(
-            "{no_call}: the job did not use a GPU, or what {} started lost LD_PRELOAD on the way (env -i, sudo, ssh)",
+            "{no_call}: the job did not use a GPU, or a program that {} started lost LD_PRELOAD (env -i, sudo, ssh)",
             facts.program
         ),
     };
     let simulate = "strandline run --simulate 24GiB …    PyTorch's own allocator on a simulated GPU";
-    let packages = "read the job's own error above; strandline simulate --with-transformers    installs transformers and accelerate";
+    let packages = "see the job's own error above; if it needs transformers or accelerate: strandline simulate --with-transformers";
     if facts.simulated && has_failed {
         return (why, Some(packages.to_string()));
     }

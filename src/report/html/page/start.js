@@ -11,8 +11,8 @@ function all() {
   $("timeline-title").textContent = `Memory at the end of each ${unit()}`;
   const isAfter = lane.d.peak_step > lane.p.steps && !lane.d.oom;
   $("within-title").textContent = isAfter ? `Memory within the last ${unit()} and after it` : `Memory within the ${unit()} of the peak`;
-  $("ages-title").textContent = `What is held at the end, by the ${unit()} that allocated it`;
-  $("hint").textContent = `Click a ${unit()} to see what it held. Drag to zoom, or use the arrow keys, +, - and Esc.`;
+  $("ages-title").textContent = `Memory held at the end, by the ${unit()} that allocated it`;
+  $("hint").textContent = `Click a ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
   steps(); moment(); within(); ages(); flame(); lines();
 }
 // What is drawn in colours of the page's own.

@@ -88,7 +88,7 @@ impl Import {
         let t = &self.out.entries;
         let settings = t.tree.get(t.tree.root(), "allocator_settings");
         let conf = settings.map_or("", |s| t.text(s, "PYTORCH_CUDA_ALLOC_CONF"));
-        let mut facts = serde_json::json!({ "framework": "torch (its own snapshot)", "allocator": "native", "alloc_conf": conf });
+        let mut facts = serde_json::json!({ "framework": "torch (its own snapshot)", "allocator": "native", "alloc_conf": conf, "steps": "snapshot" });
         make_json_printable(&mut facts);
         self.out.items.push(Item::Meta(facts));
     }
