@@ -159,7 +159,7 @@ fn pinned_memory_that_grows_with_every_step() {
         let rate = f["bytes_per_step"].as_f64().expect("a rate") / bytes as f64;
         assert!((rate - 1.0).abs() < 0.15, "{f:#}");
         assert!(f["bytes_now"].as_u64().is_some_and(|now| now >= 60 * bytes), "{f:#}");
-        says(f, &["were never freed", "they grow by", "not GPU memory"]);
+        says(f, &["were never freed", "They grow by", "not GPU memory"]);
         assert!(text.contains("pinned host memory grows with every step"), "{text}");
         assert!(!text.contains("too little to be reported") && !text.contains("small growth"), "{text}");
         assert!(text.contains("\n    try    release pinned tensors"), "{text}");

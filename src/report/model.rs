@@ -344,7 +344,7 @@ pub fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
 const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out frees the results kept so far";
 
 /// What helps where reference cycles are kept that Python's collector has not come by to free.
-const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle: keep one of its references as a weakref.ref(…)";
+const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle by keeping one of its references as a weakref.ref(…)";
 
 /// What that begins with where the collector never comes by.
 const COLLECTOR_OFF: &str = "the job has switched Python's garbage collector off (gc.disable()): ";

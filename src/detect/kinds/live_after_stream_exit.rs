@@ -55,10 +55,10 @@ fn explain(g: &Grown<'_>) -> String {
     };
     let idle = match stream.map(|s| s.quiet_old) {
         Some(Quiet::Proven) => "all GPU work that used them has finished",
-        _ => "it is not known whether its GPU work has finished, because no wait for it was recorded",
+        _ => "it is not known whether its GPU work has finished, because no wait of the CPU was recorded",
     };
     format!(
-        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once freed, this memory can be used again only by that stream",
+        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once freed, only that stream can reuse them",
         thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),

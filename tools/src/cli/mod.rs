@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Report(Report),
     /// Write a snapshot for pytorch.org/memory_viz from a recording
     Snapshot(Snapshot),
-    /// Say what would lower the peak of a recorded job, and by how much
+    /// List changes that would lower the peak of a recorded job, and by how much
     Advise(Advise),
     /// Compare the memory of two runs or snapshots, by line of the program
     Diff(Diff),
@@ -164,7 +164,7 @@ pub(crate) struct Simulate {
     /// Memory of the simulated GPU, such as 24GiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse_at_least_one_mib)]
     pub(crate) size: Option<Size>,
-    /// Print only the path of its python
+    /// Print only the path of the python with the simulated GPU
     #[arg(long)]
     pub(crate) python: bool,
     /// A command to run with the simulated GPU, whose python is the first on PATH

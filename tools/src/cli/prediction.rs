@@ -14,7 +14,7 @@ pub(crate) struct Predict {
     /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// Try a change as well, and say what it saves: NAME=VALUE for an option that the command has, or what is to be added, such as --fp16; may be given several times
+    /// Try a change as well, and say what it saves: NAME=VALUE for an option of the command, or a new option such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
     /// End the job after about this many steps, even if its memory still rises [default: once it has not risen for 50 steps]

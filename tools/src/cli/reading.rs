@@ -43,7 +43,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
           conflicts_with_all = ["format", "output"])]
     pub(crate) html: Option<PathBuf>,
-    /// Make source lines on the HTML page links to
+    /// Make source lines on the HTML page open in
     #[arg(long, value_enum, value_name = "WHERE", conflicts_with = "share")]
     pub(crate) source_links: Option<LinksTo>,
     /// Write to this file instead of stdout
@@ -98,7 +98,7 @@ pub(crate) struct Diff {
     /// or whose folders differ only in a number after -, _ or a dot (run-1, run-2), are repeats
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
-    /// The moment to compare, the same in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
+    /// The moment to compare in both, as for `snapshot --at` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// Exit with 85 if NEW uses more than BASE by this much: 2% of what BASE uses, or a size such as 100MiB
@@ -190,7 +190,7 @@ pub(crate) struct Export {
 pub(crate) enum ExportFormat {
     /// Folded stacks, for flamegraph.pl, inferno and speedscope
     Folded,
-    /// A JSON file for speedscope: what was held at each moment, and all that was allocated
+    /// A JSON file for speedscope: the memory held at each moment, and all allocations
     Speedscope,
     /// A compressed profile.proto, for go tool pprof FILE
     Pprof,

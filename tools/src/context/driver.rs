@@ -40,7 +40,7 @@ impl Driver {
         let library = unsafe { Library::new("libcuda.so.1") };
         let library = library.map_err(|e| {
             let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-            format!("no NVIDIA driver can be loaded: {why}")
+            format!("the NVIDIA driver cannot be loaded ({why})")
         })?;
         let driver = Driver { library: ManuallyDrop::new(library) };
         // SAFETY: cuInit(unsigned int), by cuda.h.

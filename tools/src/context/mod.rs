@@ -24,7 +24,7 @@ use strandline::report::Context;
 pub(crate) fn main() -> Result<u8, Error> {
     leave_recording()?;
     let wrong = |what: String| {
-        let error = Error::new(format!("no CUDA context can be measured here: {what}"));
+        let error = Error::new(format!("cannot measure a CUDA context: {what}"));
         match std::env::var("CUDA_VISIBLE_DEVICES") {
             Ok(list) => error.hint(format!("CUDA_VISIBLE_DEVICES is \"{list}\": does it hide every GPU?")),
             Err(_) => error,

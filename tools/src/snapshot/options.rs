@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// Only blocks that live for at least this many steps
     #[arg(long, value_name = "STEPS")]
     pub(crate) min_age: Option<u32>,
-    /// How to write it
+    /// Format of the snapshot
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
     /// Write the snapshot even if it is too large for memory_viz

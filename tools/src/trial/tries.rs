@@ -37,7 +37,7 @@ impl FromStr for Try {
             }
             None => {
                 return Err(format!(
-                    "\"{text}\" is not a change: write NAME=VALUE for an option that the command has, or what is to be added, such as --fp16"
+                    "\"{text}\" is not a change: write NAME=VALUE for an option of the command, or a new option such as --fp16"
                 ));
             }
         };
