@@ -155,7 +155,7 @@ mod tests {
         let absent = Facts { script: absent, ended: Some(Ended::Exit(2)), ..python() };
         assert_eq!(why(absent), "there was no job to record: gone.py: no such file");
         let script = Facts { python: false, program: "bash".into(), device: true, ..python() };
-        assert!(why(script).contains("what bash started lost LD_PRELOAD"));
+        assert!(why(script).contains("a program that bash started lost LD_PRELOAD"));
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert_eq!(why(failed), "the job failed before its first CUDA call");
