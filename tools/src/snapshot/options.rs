@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// Only the history of this many steps before the moment that is shown
-    #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
+    #[arg(long, value_name = "STEPS", conflicts_with = "steps", value_parser = how_many)]
     pub(crate) history: Option<u32>,
     /// Only the history of these steps: 10..20, 10.. or 10
     #[arg(long, value_name = "A..B")]
@@ -79,6 +79,10 @@ pub(crate) struct Steps {
     pub(crate) to: Option<u32>,
 }
 
+fn how_many(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "write a number of steps, or use --steps A..B")
+}
+
 impl FromStr for Steps {
     type Err = String;
 
@@ -107,6 +111,7 @@ mod tests {
         assert_eq!(read("3..7"), Ok(Steps { from: 3, to: Some(7) }));
         assert_eq!(read("3.."), Ok(Steps { from: 3, to: None }));
         assert_eq!(read("3"), Ok(Steps { from: 3, to: Some(3) }));
+        assert!(how_many("5..2").is_err_and(|e| e.contains("--steps A..B")) && how_many("5") == Ok(5));
         for wrong in ["", "..", "..4", "0..4", "7..3", "a..b"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
