@@ -217,7 +217,6 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     }
 }
 
-/// Where no stacks were recorded, nobody knows that native code allocated: it is said how a line comes to be known.
 #[test]
 fn what_a_damaged_recording_lacks_is_said_to_be_missing() {
     let mut j = Job::new();
@@ -240,6 +239,7 @@ fn what_a_damaged_recording_lacks_is_said_to_be_missing() {
     assert!(!torn.contains("the job ended before"), "{torn}");
 }
 
+/// Where no stacks were recorded, nobody knows that native code allocated: it is said how a line comes to be known.
 #[test]
 fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let mut j = Job::new();
