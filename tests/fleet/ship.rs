@@ -147,6 +147,39 @@ fn a_run_sends_its_recording_to_the_end_also_of_a_job_that_is_killed() {
     assert!(!said(&server, place).contains("may be missing"));
 }
 
+/// Its processes end at once, and its disk is gone.
+#[test]
+fn of_a_machine_that_dies_the_store_has_all_but_the_last_seconds() {
+    let Some(server) = Server::start(real()) else { return };
+    let place = "s3://fleet/died";
+    let mut job = Live::start("ship-died", &server, &["--ship", place, "--ship-every", "1"], false);
+    said(&server, place);
+    let own = |report: &Value, what: &str| report["processes"][0][what].as_u64().unwrap_or(0);
+    let sent = || own(&json(&server, place), "events");
+    until("events are in the store", || sent() > 0);
+    let before = sent();
+    until("more of them are", || sent() > before);
+    let run = job.child.id().to_string();
+    let pid = own(&json(&server, &job.recording()), "pid").to_string();
+    // `strandline run` must not see its job die.
+    for (signal, pid) in [("-STOP", &run), ("-KILL", &pid), ("-KILL", &run)] {
+        assert!(Command::new("kill").arg(signal).arg(pid).status().expect("kill starts").success());
+    }
+    job.child.wait().expect("it has ended");
+    let whole = json(&server, &job.recording());
+    std::fs::remove_dir_all(job.folder.join("rec")).expect("the disk is gone");
+    let text = said(&server, place);
+    assert!(text.contains("but its end was not sent: its last 2 s may be missing"), "{text}");
+    let (there, all) = (sent(), own(&whole, "events"));
+    assert!(before < there && there <= all, "{there} of {all}");
+    println!(
+        "sent: {there} of {all} events, {} of {} steps (20 a second)",
+        own(&json(&server, place), "steps"),
+        own(&whole, "steps")
+    );
+    assert!(text.contains("LEAK") || text.contains("GROWING") || text.contains("TOO SHORT"), "{text}");
+}
+
 #[test]
 fn what_a_run_could_not_send_is_said_and_sent_later_and_its_status_is_the_jobs() {
     let Some(server) = Server::start(real()) else { return };
