@@ -22,8 +22,8 @@
 #
 # `strandline simulate --with-transformers`, which the Trainer's script needs, downloaded for 11 to 29 s.
 #
-# On 28 November 2026 (16948875's wheel; seven to twelve processes wanted the two cores) it ran to its end, the 14 commands of README.md included, all
-# with exit status 0: in Debian 13 with 1, 15 and 11 s without downloads, in Ubuntu 24.04 with 9, 77 and 11 s.
+# On 30 November 2026 (0f57287a's wheel, nothing else running) it ran to its end, the 14 commands of README.md included, all with exit status 0: in
+# Debian 12 with 0, 8 and 4 s without downloads (0, 35 and 4 with), in Ubuntu 24.04 with 0, 7 and 4 s (0, 37 and 4).
 set -euo pipefail
 wheel=$(realpath "$1")
 shift
