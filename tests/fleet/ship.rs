@@ -177,7 +177,6 @@ fn of_a_machine_that_dies_the_store_has_all_but_the_last_seconds() {
         own(&json(&server, place), "steps"),
         own(&whole, "steps")
     );
-    assert!(text.contains("LEAK") || text.contains("GROWING") || text.contains("TOO SHORT"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! A column of a group of rows, encoded here: values by their place in a dictionary, which are looked up by a number that the caller has. The
-//! library hashes each row's text, makes its buffers anew for each column, and packs places into as few bits as can be: what comes again some steps
-//! later then seldom has the same bytes, and is not compressed. Here a place has whole bytes.
+//! Encodes a column of a row group with a dictionary. The library writes the pages, but its own encoder hashes the text of each row, allocates its
+//! buffers for each column, and packs indices into as few bits as possible: a pattern that repeats some steps later then has other bytes, which zstd
+//! cannot find again. Here each index has whole bytes, and the caller gives the number by which a value is looked up.
 
 use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
