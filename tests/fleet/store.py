@@ -1,9 +1,9 @@
 """An S3 server for tests: moto, which checks keys and signatures, and faults before it that the test asks for.
 
-    store.py FOLDER
+    store.py FOLDER [google]
 
 Prints one line of JSON: the port, and a key that may do everything in the bucket `fleet`, which has the files of FOLDER below `runs/run-17`. Ends when its
-stdin ends. `GET /-/MODE/N`: from the Nth object
+stdin ends. With `google` it takes what Google's store is asked, which has the same paths and lists and other names of headers, and checks no key. `GET /-/MODE/N`: from the Nth object
 that is written on (0: from now on) the server is as MODE says: `well`, `slow` (answers after 300 ms), `silent` (takes requests and answers none), `gone` (closes connections).
 `GET /-/count` says how many objects were asked to be written since,
 `GET /-/objects` what there is: of each key below `tables` the length and the crc32 of its bytes.
@@ -18,7 +18,9 @@ import threading
 import time
 import zlib
 
-os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "3"
+KEYS = sys.argv[2:] != ["google"]
+if KEYS:
+    os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "3"
 import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.s3.models import s3_backends
@@ -53,7 +55,21 @@ def app(environ, start):
     if mode == "gone":
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionResetError
-    return moto(environ, start)
+    is_amazons = KEYS or environ.get("HTTP_AUTHORIZATION", "").startswith("AWS")
+    return moto(environ, start) if is_amazons else google(environ, start)
+
+
+def google(environ, start):
+    scope = "AKIAIOSFODNN7EXAMPLE/20260101/us-east-1/s3/aws4_request"
+    environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
+    theirs, ours = "HTTP_X_GOOG_META_", "HTTP_X_AMZ_META_"
+    environ.update({ours + name[len(theirs):]: value for name, value in environ.items() if name.startswith(theirs)})
+
+    def begin(status, headers, *more):
+        told = [(name.lower().replace("x-amz-meta-", "x-goog-meta-"), value) for name, value in headers]
+        return start(status, told, *more)
+
+    return moto(environ, begin)
 
 
 def objects():

@@ -1,9 +1,9 @@
 //! Tables in an object store, and recordings from one: a real S3 server on this machine (`tests/fleet/store.py`), which checks keys, and which
-//! is slow, silent, or goes away when it is told to.
+//! is slow, silent, or goes away when it is told to. And what is asked of Google's and Azure's stores.
 
 use super::real;
 use super::support::{Folder, command, packages, python, root};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -21,10 +21,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one whose bucket has a folder's files as `runs/run-17`.
     pub(crate) fn start(folder: &Path) -> Option<Server> {
+        Server::of("store.py", folder, None)
+    }
+
+    fn of(script: &str, folder: &Path, argument: Option<&str>) -> Option<Server> {
         let moto = ["moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"];
         let packages = packages::of_the_index("moto-5.2.5", &moto)?;
         let mut run = Command::new(python());
-        run.arg(root().join("tests/fleet/store.py")).arg(folder).env("PYTHONPATH", packages);
+        run.arg(root().join("tests/fleet").join(script))
+            .arg(folder)
+            .args(argument)
+            .env("PYTHONPATH", packages);
         let mut process = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python starts");
         let mut line = String::new();
         BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -191,4 +198,62 @@ fn tables_and_recordings_lie_in_an_object_store_and_nothing_is_lost() {
         .run(&["export", "--format", "parquet", "--commit", "abc", "-o", tables, "--job", "run-17", local]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(!server.objects().keys().any(|key| key.starts_with("events/")), "they were not asked for again");
+}
+
+/// A report, tables, and what is there is not sent again; `below` begins the address of the bucket, `settings` are those of a key.
+fn round(server: &Server, below: &str, settings: &[(&str, &str)]) -> BTreeMap<String, (u64, u32)> {
+    let folder = Folder::new("fleet-round");
+    let ask = |words: &[&str]| -> Output {
+        let output = server.strandline(words).envs(settings.iter().copied()).output();
+        let output = output.expect("the command starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        output
+    };
+    let report = |place: &str| ask(&["report", place, "--format", "json"]).stdout;
+    let local = real().to_str().expect("UTF-8");
+    assert!(report(&format!("{below}/runs/run-17")) == report(local));
+    let export = |to: &str| {
+        let words = ["export", "--format", "parquet", "--events", "--job", "run-17", "-o"];
+        stderr(&ask(&[&words[..], &[to, local]].concat()))
+    };
+    let (place, tables) = (folder.join("tables"), format!("{below}/tables"));
+    export(place.to_str().expect("UTF-8"));
+    export(&tables);
+    let there = files(&place);
+    // The job's own row comes last, whatever is there.
+    let said = export(&tables);
+    assert!(said.contains(&format!("({} were there already)", there.len() - 1)), "{said}");
+    there
+}
+
+#[test]
+fn googles_store_is_asked_in_its_own_words() {
+    let Some(server) = Server::of("store.py", real(), Some("google")) else { return };
+    let folder = Folder::new("fleet-google");
+    let address = format!("http://127.0.0.1:{}", server.port);
+    let key = json!({
+        "gcs_base_url": address, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "",
+    });
+    let path = folder.join("key.json");
+    std::fs::write(&path, key.to_string()).expect("a file");
+    let tables = round(&server, "gs://fleet", &[("GOOGLE_SERVICE_ACCOUNT", path.to_str().expect("UTF-8"))]);
+    assert_eq!(server.objects(), tables);
+}
+
+#[test]
+#[ignore = "needs STRANDLINE_AZURITE, the path of azurite-blob (npm install azurite)"]
+fn azures_store_takes_the_same() {
+    let azurite = std::env::var("STRANDLINE_AZURITE").expect("STRANDLINE_AZURITE");
+    let Some(server) = Server::of("azure.py", real(), Some(&azurite)) else { return };
+    let address = format!("http://127.0.0.1:{}/{}", server.port, server.id);
+    let settings = [
+        ("AZURE_STORAGE_ACCOUNT_NAME", server.id.as_str()),
+        ("AZURE_STORAGE_ACCOUNT_KEY", &server.secret),
+        ("AZURE_STORAGE_ENDPOINT", &address),
+    ];
+    round(&server, "az://fleet", &settings);
+    let mut wrong = server.strandline(&["report", "az://fleet/runs/run-17"]);
+    let output = wrong.envs(settings).env("AZURE_STORAGE_ACCOUNT_KEY", "AAAA").output();
+    let text = stderr(&output.expect("the command starts"));
+    assert!(text.contains("the key was refused"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! A place in a bucket: what is there, and requests.
 
 use super::address::{Address, Service};
-use super::failed::failed;
+use super::failed::{WRITE, failed};
 use super::http;
 use crate::error::{Error, status};
 use futures_util::TryStreamExt;
@@ -106,7 +106,7 @@ impl Store {
     /// It cannot be written.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
         let (at, key) = self.place(name);
-        run(self.inner.put(&key, bytes.into()))?.map(drop).map_err(|e| failed("cannot write", &at, &e))
+        run(self.inner.put(&key, bytes.into()))?.map(drop).map_err(|e| failed(WRITE, &at, &e))
     }
 
     /// Removes an object, if it is there.

@@ -4,10 +4,23 @@ use super::address::{Address, Service};
 use crate::error::Error;
 use strandline::event::printable;
 
+/// What cannot be done, where something is sent.
+pub(super) const WRITE: &str = "cannot write";
+/// What tells of a key that is not right: codes of Amazon and Google, then of Azure, and its words.
+const REFUSED: [&str; 7] = [
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "AuthenticationFailed",
+    "InvalidAuthenticationInfo",
+    "failed to authenticate",
+];
+
 /// The command's error for one of the library's.
 pub(super) fn failed(what: &str, at: &Address, e: &object_store::Error) -> Error {
     let said = whole(e);
-    let (why, hint) = reason(&said, e, at);
+    let (why, hint) = reason(what, &said, e, at);
     Error::usage(format!("{what} {at}: {why}"), hint)
 }
 
@@ -26,19 +39,20 @@ fn whole(e: &object_store::Error) -> String {
 }
 
 /// What it was, and what to do.
-fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String) {
+fn reason(what: &str, said: &str, e: &object_store::Error, at: &Address) -> (String, String) {
     let code = between(said, "<Code>", "</Code>");
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let again = "then run the same command again: what was already sent is not sent again";
+    let sent = if what == WRITE { ": what was already sent is not sent again" } else { "" };
+    let again = format!("then run the same command again{sent}");
     if has(&["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]) {
         let hint = format!("create it, or check that the name{} right", region(at.service));
-        return (format!("there is no bucket {}", printable(&at.bucket)), hint);
+        let kind = if at.service == Service::Azure { "container" } else { "bucket" };
+        return (format!("there is no {kind} {}", printable(&at.bucket)), hint);
     }
-    if has(&["169.254.169.254", "metadata.google", "169.254.170"]) {
+    if has(&["169.254.169.254", "metadata.google", "169.254.170", "Account must be specified"]) {
         return ("there are no credentials for the store".into(), keys(at.service).into());
     }
-    let refused = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"];
-    if has(&refused) || matches!(e, object_store::Error::Unauthenticated { .. }) {
+    if has(&REFUSED) || matches!(e, object_store::Error::Unauthenticated { .. }) {
         let code = code.map_or_else(String::new, |code| format!(" ({})", printable(code)));
         return (format!("the key was refused{code}"), keys(at.service).into());
     }
@@ -55,8 +69,11 @@ fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String)
         }
         _ => {}
     }
-    let server = ["HTTP error", "timeout", "Connection refused", "status code: 5"];
+    let server = ["HTTP error", "timeout", "status code: 5"];
     let why = last(said);
+    if has(&["Connection refused", "host not found", "Connection failed"]) {
+        return (format!("the server cannot be reached: {why}"), format!("check its address, {again}"));
+    }
     if has(&server) {
         return (
             format!("the server gave an unexpected answer: {why}"),
@@ -70,7 +87,8 @@ fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String)
 fn last(said: &str) -> String {
     let told = between(said, "<Message>", "</Message>").unwrap_or(said);
     let told = told.rsplit_once("HTTP error: ").map_or(told, |(_, last)| last);
-    let words: String = told.chars().take(300).collect();
+    // Azure's next lines are the number of the request and the time.
+    let words: String = told.lines().next().unwrap_or_default().chars().take(300).collect();
     printable(words.trim()).into_owned()
 }
 

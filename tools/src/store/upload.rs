@@ -2,7 +2,7 @@
 
 use super::bucket::{AT_ONCE, PART, Store, run};
 use super::copies::new_folder;
-use super::failed::failed;
+use super::failed::{WRITE, failed};
 use crate::error::{Error, status};
 use crossbeam_channel::{Sender, bounded};
 use object_store::{Attribute, Attributes, GetOptions, PutMultipartOptions, PutOptions, PutPayload};
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The digest of its bytes, in an object's metadata.
-const DIGEST: &str = "strandline-sha256";
+/// The digest of its bytes, in an object's metadata. Azure takes no hyphen in a name, and some proxies drop headers with an underscore.
+const DIGEST: &str = "strandlinesha256";
 
 /// Uploads that are under way.
 pub(crate) struct Uploads {
@@ -144,7 +144,7 @@ impl Store {
     fn send(&self, name: &str, path: &Path, size: Option<u64>) -> Result<bool, Error> {
         let (at, key) = self.place(name);
         let unread = |e| Error::io("cannot read the file that is to be sent", path, e).status(status::USAGE);
-        let wrong = |e: object_store::Error| failed("cannot write", &at, &e);
+        let wrong = |e: object_store::Error| failed(WRITE, &at, &e);
         let mut file = File::open(path).map_err(unread)?;
         let length = file.metadata().map_err(unread)?.len();
         let mut context = ring::digest::Context::new(&ring::digest::SHA256);
