@@ -165,10 +165,11 @@ impl Case {
             let all = if gone >= stood.bytes_now / 10 * 9 { "all" } else { "most" };
             self.finding = stood;
             let noun = self.finding.grain.noun();
-            self.finding.explain = format!(
-                "at the end of the last {noun}, before the job freed {all} of this memory: {}",
-                self.finding.explain
-            );
+            let begins = format!("at the end of the last {noun}, before the job freed ");
+            // A job can free in two parts what it held.
+            if !self.finding.explain.starts_with(&begins) {
+                self.finding.explain = format!("{begins}{all} of this memory: {}", self.finding.explain);
+            }
         }
     }
 }

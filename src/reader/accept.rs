@@ -69,7 +69,7 @@ impl Reader {
     fn bad_page(&mut self, at: u64, frame: &Frame, why: &str) {
         // Of a newer version: passed over.
         let Some(tag) = Tag::from_u16(frame.tag) else { return };
-        self.damage.add(Some(at), format!("{tag:?} page {}: {why}", frame.sequence), None);
+        self.damage.add(Some(at), format!("page {} ({tag:?}) is damaged: {why}", frame.sequence), None);
         self.wants_state = true;
         self.definitions.hole |= tag == Tag::Definitions;
     }
@@ -104,7 +104,7 @@ impl Reader {
             Tag::End => Mark::decode(payload).map(|m| self.end(&m)),
         };
         if let Err(e) = read {
-            self.damage.add(Some(at), format!("{tag:?} page {}: {e}", frame.sequence), None);
+            self.damage.add(Some(at), format!("page {} ({tag:?}) is damaged: {e}", frame.sequence), None);
             self.wants_state = true;
         }
     }
@@ -175,7 +175,7 @@ impl Reader {
         }
         if first > known.seen {
             let n = first - known.seen;
-            self.damage.add(at, format!("records {} to {} of ring {ring}", known.seen, first - 1), Some(n));
+            self.damage.add(at, format!("a hole in the events of ring {ring}"), Some(n));
             self.missing = self.missing.saturating_add(n);
             self.wants_state = true;
             let ticks = records.get(before).map_or(0, |r| r.ticks);

@@ -253,12 +253,12 @@ impl Reader {
         let counted = self.summary.lost.saturating_add(self.missing);
         if self.holes > counted {
             let n = self.holes - counted;
-            let what = "allocator events are missing, although no ring buffer counted them as lost";
+            let what = "a hole in the events that nothing counted as lost";
             self.damage.add(self.cut_at, what, Some(n));
             self.holes = 0;
         }
         if self.left_out > 0 {
-            let what = "everything after the first missing allocator event was left out";
+            let what = "what came after the first missing event was left out";
             self.damage.add(self.cut_at, what, Some(self.left_out));
         }
         self.summary.finished = true;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::event::{Body, Event, Item, Nanos};
+use crate::event::{Body, Event, Item, Nanos, SegmentOp};
 use crate::replay::{Held, Progress, Replay};
 
 /// The ends of steps of a recording, by number of event. Fed along with the replay.
@@ -15,6 +15,8 @@ pub struct Steps {
     /// Steps that had ended before the first event.
     before: u32,
     pub(super) trained: bool,
+    /// The first event of those that have obtained memory of the device since the last of another kind: for the allocation that comes next.
+    obtains: Option<u64>,
     /// Blocks that were live at the last mark and were freed since.
     pub(super) left: Vec<Held>,
 }
@@ -71,12 +73,19 @@ impl Steps {
         if progress != Progress::default() {
             self.pass(progress);
             if let Some(step) = progress.step {
-                self.ends.push(End { step, event: self.events, time: e.time });
+                let event = self.obtains.unwrap_or(self.events);
+                self.ends.push(End { step, event, time: e.time });
             }
             if progress.microbatch.is_some() {
                 self.microbatches.push(self.events);
             }
         }
+        self.obtains = match &e.body {
+            Body::Segment { op: SegmentOp::Alloc | SegmentOp::Map, .. } | Body::Runtime { .. } => {
+                self.obtains.or(Some(self.events))
+            }
+            _ => None,
+        };
         self.trained = self.trained
             || matches!(&e.body, Body::BackwardBegin { .. } | Body::OptimizerBegin(_))
             || matches!(&e.body, Body::Alloc(b) if b.phase.backward || b.phase.optimizer);

@@ -3,6 +3,7 @@
 use super::super::model::{Process, tried};
 use super::super::style::{Ink, Style};
 use super::super::units::{plural, size, thousands};
+use super::damage;
 use super::headline::cuda_error;
 use super::phrase::clause;
 use super::place::{at_place, in_phase, line, place, stream, your_line};
@@ -150,7 +151,7 @@ fn in_use(p: &Process<'_>, o: &OomEvent, scene: Option<&Scene>, m: &PostMortem) 
     let mut held: Vec<_> = holders.filter_map(|h| Some((h.bytes.0, holder(p, o, h)?))).collect();
     let early = scene.map_or(0, |s| s.before_recording.0);
     if early > 0 {
-        let text = format!("{} allocated before the recording began, by an unknown line", size(early));
+        let text = format!("{} allocated {}, by an unknown line", size(early), damage::early(p));
         held.push((early, text));
     }
     // What is not PyTorch's is told where it is more than any line has.

@@ -5,6 +5,7 @@
 //! one that the job is called after is told in full, then those whose findings are others.
 
 mod alert;
+mod damage;
 mod ended;
 mod failed;
 mod filled;

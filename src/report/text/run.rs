@@ -3,6 +3,7 @@
 use super::super::model::{Ended, Facts, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{duration, percent, plural, size, thousands};
+use super::damage;
 use super::ended::signal;
 use super::place::line;
 use crate::event::steps::{Iterations, StepSource};
@@ -28,15 +29,21 @@ fn run(p: &Process<'_>) -> String {
     let r = p.replay;
     let mut parts = vec![steps(p)];
     if let Some(n) = p.at_step {
-        parts.push(format!("as it was at the end of step {}", thousands(n.into())));
+        let ran_out = p.whole.iter().flat_map(|w| w.replay.devices()).find_map(|d| d.ooms.first());
+        let later = ran_out.filter(|o| o.step > n).map(|o| thousands(o.step.into()));
+        let later = later.map_or_else(String::new, |n| format!("; memory ran out in step {n}"));
+        parts.push(format!("as it was at the end of step {}{later}", thousands(n.into())));
     }
-    // Where steps are backwards, each has one microbatch: not worth a word.
-    if r.microbatches() > r.steps() {
+    // Where steps are backwards, each has one microbatch, and a last step that failed has begun one more: not worth a word.
+    if r.microbatches() > r.steps() + 1 {
         parts.push(plural(r.microbatches().into(), "microbatch"));
     }
-    parts.push(duration(r.time().0));
-    let mut events = format!("{} recorded, {} lost", plural(r.events(), "event"), thousands(r.lost()));
-    if r.coverage() == Coverage::Blocks {
+    parts.extend((r.time().0 > 0).then(|| duration(r.time().0)));
+    let mut events = match p.damage.is_empty() {
+        true => format!("{} recorded, {} lost", plural(r.events(), "event"), thousands(r.lost())),
+        false => format!("{} read", plural(r.events(), "event")),
+    };
+    if r.coverage() == Coverage::Blocks && p.damage.is_empty() {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
             0 => "; totals not compared with PyTorch's".to_owned(),
@@ -161,9 +168,12 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
         )),
+        // None of its events can be read, which is said.
+        Coverage::None if !p.damage.is_empty() && p.replay.events() == 0 => {}
         Coverage::None => out.push(format!("everything: no use of GPU memory by this process was seen{why}")),
     }
-    if p.replay.lost() > 0 {
+    // What is missing in a damaged file is said there.
+    if p.replay.lost() > 0 && p.damage.is_empty() {
         out.push(format!("{} lost while recording", plural(p.replay.lost(), "event")));
     }
     if let Some(n) = Facts::of(p.replay).number("stacks_undefined").filter(|&n| n > 0) {
@@ -172,7 +182,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {
             out.push(format!(
-                "whether {} ({}) on GPU {} are still live: events were lost after these blocks were allocated, so they are not judged",
+                "whether {} ({}) on GPU {} were freed, since events after their allocation are missing: they are not judged",
                 plural(d.unverified_blocks, "block"),
                 size(d.unverified.0),
                 d.id.0
@@ -183,14 +193,22 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         let early = shown.fold(d.before_recording.0, u64::max);
         if early > 0 {
             out.push(format!(
-                "the lines that allocated {} on GPU {} before the recording began",
+                "the lines that allocated {} on GPU {} {}",
                 size(early),
-                d.id.0
+                d.id.0,
+                damage::early(p)
             ));
         }
     }
-    out.extend(p.damage.iter().map(|d| format!("part of the recording {}", d.trim_end_matches('.'))));
-    for i in p.replay.inconsistencies() {
+    let contradictions = p.replay.inconsistencies();
+    if !p.damage.is_empty() && !contradictions.is_empty() {
+        let times = plural(contradictions.iter().map(|i| i.count).sum(), "time");
+        out.push(format!(
+            "some events: those on both sides of what is missing contradict each other {times}"
+        ));
+        return out;
+    }
+    for i in contradictions {
         let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
         out.push(format!(
             "some events, because the recording contradicts itself {times}: {} ({})",

@@ -11,7 +11,7 @@ use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{plural, size, thousands};
 use super::ended::{killed, signal};
-use super::{failed, filled, found, headline, run, series};
+use super::{damage, failed, filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
 
@@ -65,13 +65,16 @@ pub fn failures(p: &Process<'_>) -> Vec<String> {
 }
 
 fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
+    out.extend(damage::lines(p, style));
     for m in &p.anatomies {
         out.extend(filled::lines(p, m, style));
     }
     for d in p.replay.devices() {
         let table = p.anatomies.iter().any(|m| m.device == d.id && m.at != At::Event);
-        if !table && d.peak_allocated.bytes.0 > 0 {
-            let k = &d.peak_allocated;
+        let k = &d.peak_allocated;
+        // The event that tells of a step's end may be a peak itself.
+        let is_seen = p.at_step.is_none_or(|n| k.step <= n);
+        if !table && is_seen && k.bytes.0 > 0 {
             let text = format!(
                 "{} allocated on GPU {} in step {}, {} reserved",
                 size(k.bytes.0),

@@ -28,7 +28,7 @@ pub(crate) use given::Given;
 pub(crate) use iterations::by_iterations;
 pub(crate) use judge::{judge, judge_at_step, judge_only};
 pub(crate) use judged::Judged;
-pub(crate) use moment::{Moment, Place};
+pub(crate) use moment::{Moment, Place, nothing};
 pub(crate) use native::symbolized;
 pub(crate) use report::{any_running, next, report};
 pub(crate) use suppress::Suppressions;

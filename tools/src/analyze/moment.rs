@@ -93,7 +93,7 @@ impl Moment {
             Moment::Now => at(all, "the last event".into()),
             Moment::Peak => {
                 let Some(d) = replay.devices().max_by_key(|d| d.peak_allocated.bytes) else {
-                    return Err(missing("nothing was allocated in this recording".into()));
+                    return Err(nothing(judged));
                 };
                 at(d.peak_allocated.event + 1, format!("the peak{}", of_device(d.id, replay)))
             }
@@ -141,6 +141,18 @@ fn range(judged: &Judged) -> String {
         }
         None => "no step has ended in this recording".into(),
     }
+}
+
+/// There is nothing to show, and why.
+pub(crate) fn nothing(judged: &Judged) -> Error {
+    let path = shown(&judged.path);
+    let text = match judged.read.damage.first() {
+        Some(damage) if judged.replay.events() == 0 => {
+            format!("{path} is damaged, and none of its events can be read: {damage}")
+        }
+        _ => format!("nothing was allocated in {path}"),
+    };
+    Error::new(text).status(status::USAGE)
 }
 
 /// Why there is no moment at which this step ended.

@@ -2,7 +2,7 @@
 
 use super::options::{Format, Options};
 use super::wanted;
-use crate::analyze::{Judged, Moment, Place, Suppressions};
+use crate::analyze::{Judged, Moment, Place, Suppressions, nothing};
 use crate::error::{Error, status};
 use crate::files;
 use crate::say::{Progress, shown};
@@ -45,6 +45,9 @@ pub(super) fn make(
         progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
     })?;
     drop(progress);
+    if judged.replay.events() == 0 && !judged.read.damage.is_empty() {
+        return Err(nothing(&judged));
+    }
     let moment = options.moment();
     let place = moment.find(&judged)?;
     let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));

@@ -22,7 +22,7 @@ pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), E
         }
         _ => {
             let more = if made.lacks_earlier {
-                " (what was allocated before the recording began is not in it)"
+                " (memory whose allocation was not recorded is not in it)"
             } else {
                 ""
             };
