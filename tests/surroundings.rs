@@ -205,6 +205,20 @@ fn another_library_that_writes_at_the_end() {
     assert_eq!((nothing.0, &*nothing.2), (Some(2), ""), "{nothing:?}");
 }
 
+/// `strandline run`, into which it is loaded as well, reaches its `main`.
+#[test]
+fn another_library_that_begins_at_the_first_malloc() {
+    let folder = Folder::new("begins");
+    let other = compiled(&folder, "begins.c", "begins.so", &["-shared", "-fPIC"]);
+    let (python, job, command) = (python().to_string_lossy(), root().join(JOB), command().to_string_lossy());
+    let (other, job) = (other.to_string_lossy(), job.to_string_lossy());
+    let preloaded = [("LD_PRELOAD", &*other)];
+    let alone = words(&folder, &[&python, &job, "driver"], &preloaded).0;
+    assert_eq!(alone.0, Some(0), "{alone:?}");
+    let run = [&*command, "run", "-o", "rec", "--", &python, &job, "driver"];
+    assert_eq!(words(&folder, &run, &preloaded).0, alone);
+}
+
 /// The inner one records; the outer one says so before the job and after it.
 #[test]
 fn a_run_within_a_run() {
