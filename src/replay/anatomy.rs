@@ -280,11 +280,13 @@ impl Pass {
     }
 
     fn peak_without(&self, a: &Anatomy, counted: &dyn Fn(&Held) -> bool) -> Option<Bytes> {
+        // What a snapshot's history does not tell of was there before its first step.
+        let born = |held: &Held| if held.born.0 == 0 { 0 } else { held.step };
         let mut by_step: Vec<(u32, u64)> = self
             .subjects
             .iter()
             .filter(|s| !s.held.unverified && !s.held.pending && counted(&s.held))
-            .map(|s| (s.held.step, s.held.block.rounded.0))
+            .map(|s| (born(&s.held), s.held.block.rounded.0))
             .collect();
         if by_step.is_empty() {
             return None;

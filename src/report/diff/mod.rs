@@ -74,15 +74,16 @@ impl<'a> Diff<'a> {
     /// Compares what is in use, by the line that allocated it: what grew most comes first. Blocks that wait to be freed count. A line
     /// that moved between the two, because something was inserted above it, is one line.
     pub fn of(base: Side<'a>, new: Side<'a>) -> Diff<'a> {
-        let moved = moved(base.replay, new.replay);
+        let bare = [base, new].iter().any(|side| is_bare(side.replay));
+        let moved = moved(base.replay, new.replay, bare);
         let mut lines: BTreeMap<(String, u32, String), Row> = BTreeMap::new();
         for (side, is_new) in [(base, false), (new, true)] {
             let r = side.replay;
-            let folders = Facts::of(r).folders();
+            let folders = folders([r, base.replay, new.replay]);
             for h in r.devices().flat_map(|d| r.blocks(d.id)) {
                 let mut frame = r.site(h.site).map(|s| s.frame.clone()).unwrap_or_default();
-                let mut key =
-                    (short_path(&frame.file, &folders).to_owned(), frame.line, frame.function.clone());
+                let function = name(&frame.function, bare).to_owned();
+                let mut key = (short_path(&frame.file, &folders).to_owned(), frame.line, function);
                 let mut moved_from = None;
                 if let Some(&line) = moved.get(&key).filter(|_| !is_new) {
                     moved_from = (line != frame.line).then_some(frame.line);
@@ -251,14 +252,29 @@ fn place(frame: &Frame, moved_from: Option<u32>, folders: &[String]) -> String {
     format!("{file}:{} {}{moved}", frame.line, frame.function)
 }
 
+/// The folders of the job, of the first that knows any: a snapshot of PyTorch's does not.
+fn folders(of: [&Replay; 3]) -> Vec<String> {
+    of.into_iter().map(|r| Facts::of(r).folders()).find(|all| !all.is_empty()).unwrap_or_default()
+}
+
+/// Whether functions have no class in their names, as in PyTorch's snapshots and before Python 3.11.
+fn is_bare(replay: &Replay) -> bool {
+    !replay.sites().iter().any(|s| s.frame.function.contains('.'))
+}
+
+/// A function's name, by which both sides know it.
+fn name(function: &str, bare: bool) -> &str {
+    if bare { function.rsplit('.').next().unwrap_or(function) } else { function }
+}
+
 /// Lines that the first knows, with their numbers in the second.
-fn moved(base: &Replay, new: &Replay) -> BTreeMap<(String, u32, String), u32> {
+fn moved(base: &Replay, new: &Replay, bare: bool) -> BTreeMap<(String, u32, String), u32> {
     let mut files: BTreeMap<String, [Vec<Place>; 2]> = BTreeMap::new();
     for (replay, side) in [(base, 0), (new, 1)] {
-        let folders = Facts::of(replay).folders();
+        let folders = folders([replay, base, new]);
         for frame in replay.sites().iter().map(|s| &s.frame).filter(|f| f.line > 0) {
             let lines = &mut files.entry(short_path(&frame.file, &folders).to_owned()).or_default()[side];
-            lines.push((frame.line, frame.function.clone()));
+            lines.push((frame.line, name(&frame.function, bare).to_owned()));
         }
     }
     let mut all = BTreeMap::new();

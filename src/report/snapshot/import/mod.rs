@@ -204,13 +204,16 @@ impl Import {
         }
     }
 
-    /// What blocks of a device were rounded to is told of those that are there at the end.
+    /// What blocks of a device were rounded to is told of those that are in use at the end.
     fn rounded(&self, device: DeviceId) -> FxHashMap<Addr, Bytes> {
         let t = &self.out.entries;
         let of_device =
             |s: &Value| t.unsigned(*s, "device").and_then(|d| u8::try_from(d).ok()) == Some(device.0);
         let segments = t.tree.items(self.segments).into_iter().flat_map(|l| l.iter()).filter(of_device);
-        let block = |b: Value| Some((Addr(t.unsigned(b, "address")?), Bytes(t.unsigned(b, "size")?)));
+        let block = |b: Value| {
+            let is_used = t.text(b, "state").starts_with("active");
+            is_used.then_some((Addr(t.unsigned(b, "address")?), Bytes(t.unsigned(b, "size")?)))
+        };
         segments.flat_map(|s| t.list(s, "blocks")).filter_map(block).collect()
     }
 
@@ -264,6 +267,11 @@ impl Import {
             }
         }
         steps.sort_by_key(|s| s.time);
+        // Where the history begins after the first step, what was there before it is not only what was built before the training.
+        let is_late = matches!(steps.first(), Some(Step { body: Body::ManualStep(2..), .. }));
+        if let Some(Item::Meta(facts)) = self.out.items.first_mut().filter(|_| is_late) {
+            facts["trained_before"] = true.into();
+        }
         self.out.steps = steps;
     }
 }
