@@ -116,6 +116,11 @@ fn a_worker_thread_that_trains_while_main_waits() {
 }
 
 #[test]
+fn threads_that_train_each_a_model_of_its_own() {
+    counts("threads_that_train", "optimizer");
+}
+
+#[test]
 fn a_loader_that_allocates_beside() {
     counts("beside_a_loader", "optimizer");
 }

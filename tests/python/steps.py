@@ -172,6 +172,24 @@ def worker():
     return said[0]
 
 
+def threads_that_train():
+    """Three threads, each of which trains a model of its own at its own pace."""
+    said = []
+
+    def train(steps, pause):
+        model = mlp()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(steps):
+            loop(model, [optimizer], 1)
+            time.sleep(pause)
+        said.append(steps)
+
+    threads = [threading.Thread(target=train, args=of) for of in [(10, 0.003), (10, 0.003), (20, 0.001)]]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    return {"steps": sum(said)}
+
+
 def beside_a_loader():
     """Another thread allocates all the time, as a prefetching loader does."""
     over = threading.Event()

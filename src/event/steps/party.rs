@@ -24,6 +24,8 @@ pub(super) struct Party {
     pub(super) last: u64,
     /// Who ran it last.
     pub(super) thread: ThreadId,
+    /// Several threads have run it, as those of a pool do.
+    pub(super) moved: bool,
     /// It has come back after others.
     pub(super) returned: bool,
     /// All of its steps were skipped so far: its optimizer is not known.
@@ -142,6 +144,11 @@ impl Party {
     pub(super) fn takes_turns(&self, same: bool) -> bool {
         let often = self.turns >= UNEVEN || self.turns >= 2 && same && self.is_even();
         often && (1..=LIMIT).contains(&self.gap)
+    }
+
+    /// A thread of its own runs this one, and another thread the other.
+    pub(super) fn is_beside(&self, other: &Party) -> bool {
+        self.thread != other.thread && !self.moved && !other.moved
     }
 
     pub(super) fn is_even(&self) -> bool {

@@ -91,7 +91,7 @@ fn party(p: &mut Party, w: &mut Words, version: u64) -> Option<()> {
     w.pair(&mut p.label, &mut p.thread.0)?;
     w.numbers([&mut p.first, &mut p.last, &mut p.start])?;
     w.pair(&mut p.prior, &mut p.lead)?;
-    w.bits([&mut p.returned, &mut p.bare])?;
+    w.bits([&mut p.returned, &mut p.bare, &mut p.moved])?;
     w.pair(first_site, last_site)?;
     w.pair(first_recent, last_recent)?;
     w.pair(&mut p.turns, &mut p.base)?;

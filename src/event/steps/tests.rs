@@ -162,6 +162,8 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
     let gan_five = "fbofbofbofbofbofbp".repeat(6);
     let straggler = format!("{}fbop{}", "fbo".repeat(12), "fbo".repeat(12));
     let two_threads = "1fbo 2fbp".repeat(10);
+    let unequal_threads = "1fbo 2fbp 1fbo".repeat(10);
+    let pool = "1fbo2fbp 2fbo1fbp".repeat(5);
     let stages = format!("{}{}", "fbo".repeat(20), "fbp".repeat(30));
     let scaler = format!("{}{}", "fbfs".repeat(3), "fbfos".repeat(4));
     let graphs = format!("fb{}fb", "fo".repeat(400));
@@ -182,7 +184,10 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
         ("GAN", &gan, (10, 20, Optimizer)),
         ("GAN, five to one", &gan_five, (6, 36, Optimizer)),
         ("an optimizer that is far rarer than 1 in 8 is ignored", &straggler, (25, 25, Optimizer)),
-        ("two models on two threads", &two_threads, (10, 20, Optimizer)),
+        ("two models on two threads", &two_threads, (20, 20, Optimizer)),
+        ("two threads at the same time", &"1f2f1b2b1o2p".repeat(10), (20, 20, Optimizer)),
+        ("two threads, one twice as fast", &unequal_threads, (30, 30, Optimizer)),
+        ("a GAN whose halves a pool's threads run", &pool, (10, 20, Optimizer)),
         ("a second optimizer replaces the first", &stages, (50, 50, Optimizer)),
         ("scaler skips the sixth step", &skips, (10, 10, Optimizer)),
         ("scaler skips the very first step", &format!("fbs{}", "fbos".repeat(3)), (4, 4, Optimizer)),

@@ -4,7 +4,8 @@
 //! is a step unless a party is seen to take turns: to come back for single beats, twice after the same number of the
 //! others' beats. That is a loop with several optimizers in it (a GAN, the outer optimizer of MAML), and its steps are
 //! the beats of that party, the *marker*, from the first turn on. Optimizers that replace one another never come back,
-//! and models that are trained by turns of many steps do not come back for a single one. Where each of the others ran
+//! and models that are trained by turns of many steps do not come back for a single one. Nor do parties of several
+//! threads take turns, as long as each keeps to its thread: each trains a model of its own. Where each of the others ran
 //! once between two beats of the marker, some may be left out (`once.rs`).
 //!
 //! A party that runs right after its own beat for gradients from another place is *extra*: a regularization now and
@@ -240,11 +241,15 @@ impl Turns {
         }
         p.wide = p.wide.saturating_add(u32::from(wide && manner == Manner::Turn && was.last > 0));
         p.returned |= was.last > 0 && was.last < now - 1;
+        p.moved |= was.last > 0 && was.thread != thread;
         (p.last, p.thread, p.recent, p.sites) = (now, thread, sites, sites);
         if was.last == 0 {
             (p.first, self.newest) = (now, now);
         }
-        let elected = manner == Manner::Turn && p.takes_turns(same) && !self.is_drawn(&was, sites, gap);
+        let elected = manner == Manner::Turn
+            && p.takes_turns(same)
+            && !self.is_drawn(&was, sites, gap)
+            && !self.parties.iter().filter(|o| o.label != label && o.last > was.last).all(|o| p.is_beside(o));
         self.stretch = if self.latest == label { self.stretch.saturating_add(1) } else { 1 };
         self.latest = label;
         self.parties.iter_mut().filter(|o| o.label == label).for_each(|o| *o = p);
@@ -359,6 +364,9 @@ impl Turns {
             self.marker = 0;
             (self.singly, self.extras) = (0, 0);
             return (self.single(count, false), true);
+        }
+        if p.is_beside(marker) {
+            return (count.saturating_add(1), true);
         }
         self.held = self.held.saturating_add(1);
         self.swallowed = self.swallowed.saturating_add(1);
