@@ -23,6 +23,9 @@ const STEADY: f64 = 3.0;
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
 /// told, and accuse nobody.
 const NUMBERS: (f64, f64) = (1024.0, 4096.0);
+/// Unless there are so many marks that they come to this much, and to this much a second since the recording began: that fills any device
+/// within days.
+const NO_NUMBERS: (f64, f64) = (16.0 * 1024.0 * 1024.0, 1024.0 * 1024.0);
 
 /// Where a case is: its lines are of one device and stream, and judged by the same marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +194,10 @@ fn compose(
     let marks = mark.saturating_sub(onset) + 1;
     let first_step = first_of(onset);
     let (sites, bytes_now, blocks_now) = shares(replay, members, once, stacks);
-    let (certainty, evidence) = certainty(members, once, &rate, before);
+    let grown = rate.bytes * f64::from(marks);
+    let a_second = grown * 1e9 / (replay.last_step_time().0 as f64).max(1.0);
+    let is_much = grown >= NO_NUMBERS.0 && a_second >= NO_NUMBERS.1;
+    let (certainty, evidence) = certainty(members, once, &rate, is_much, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
     // Of what is made anew again and again nothing waits for the collector.
     let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
@@ -261,6 +267,7 @@ fn certainty(
     members: &[Member],
     once: &[Held],
     rate: &Rate,
+    is_much: bool,
     before: Option<&Finding>,
 ) -> (Certainty, Vec<Evidence>) {
     let (mut evidence, mut word) = (Vec::new(), Certainty::Growing);
@@ -309,7 +316,7 @@ fn certainty(
     let size =
         if rate.blocks > 0.0 { rate.bytes / rate.blocks } else { bytes as f64 / (blocks as f64).max(1.0) };
     let is_one = lead.growth.is_anew();
-    if (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 {
+    if (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 && !is_much {
         word = Certainty::Note;
     }
     (before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty)), evidence)

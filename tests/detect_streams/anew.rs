@@ -211,6 +211,24 @@ fn numbers_kept_at_a_line_that_made_a_workspace_are_no_growth() {
     assert_eq!((j.outcome(), j.standing()[0].certainty), (Outcome::Clean, Certainty::Note));
 }
 
+/// The same numbers are 3 KiB a step; what that comes to, the length of a step decides.
+#[test]
+fn numbers_kept_at_thousands_of_steps_a_second_grow() {
+    let kept = |step: u64| {
+        let mut s = Script::new();
+        for i in 0..6_000 {
+            (0..3).for_each(|k| s.alloc(10_000 + 2 * (3 * i + k), 1 << 10, MAIN, 1));
+            s.steps += 1;
+            s.now = s.steps * step;
+            s.say(0, Body::ManualStep(s.steps));
+        }
+        let j = of(&s);
+        (j.outcome(), j.standing()[0].certainty)
+    };
+    assert_eq!(kept(1_000_000), (Outcome::Growing, Certainty::Growing));
+    assert_eq!(kept(4_000_000), (Outcome::Clean, Certainty::Note));
+}
+
 /// A line was said to grow, and it ended; when it grows again beside another one, which leads, that is all that is said of it.
 #[test]
 fn a_line_is_part_of_one_finding() {
