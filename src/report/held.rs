@@ -123,8 +123,9 @@ impl HeldBy {
         let holder = |v: &Value| {
             let blocks = v["blocks"].as_u64().unwrap_or(0);
             let name = text(&v["name"])?;
-            let is_open = counted_of(counts, &name).is_some_and(|c| c["open"] == true);
-            let bound = text(&v["bound"]["kind"]).zip(v["bound"]["entries"].as_u64()).filter(|_| !is_open);
+            let since = counted_of(counts, &name).unwrap_or(&Value::Null);
+            let most = since["most"].as_u64().or(v["bound"]["entries"].as_u64());
+            let bound = text(&v["bound"]["kind"]).zip(most).filter(|_| since["open"] != true);
             Some(Holder {
                 counts: counted(counts, &name, step_at),
                 name,
@@ -433,6 +434,14 @@ mod tests {
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
         assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));
         assert_eq!((&told["shrank"], &told["reachable"]), (&json!(true), &json!(true)));
+        // Deques of a container have come since, and no more do.
+        let more =
+            |open: bool| json!([{ "name": "q, a local of f", "counts": [], "most": 1200, "open": open }]);
+        let most = |open| match HeldBy::of(&finding, &answer, &more(open), &step_at) {
+            HeldBy::Found(all) => all[0].bound.as_ref().map(|b| b.entries),
+            _ => None,
+        };
+        assert_eq!((most(false), most(true)), (Some(1200), None));
         // What a shorter search had found, and a longer one did not find again, was counted then.
         let early = json!({ "status": "found", "holders": [finding["holders"][1]], "blocks": 2, "at_ns": 1_000_000_000u64 });
         let HeldBy::Found(all) = HeldBy::of(&early, &answer, &json!([]), &step_at) else { panic!("found") };

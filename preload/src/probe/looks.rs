@@ -100,11 +100,13 @@ impl Looks {
         }
     }
 
-    /// What was counted: for each name moments and counts, in their order; `open`: more deques may come, so that those that there are set no limit.
+    /// What was counted: for each name moments and counts, in their order; of deques that end, `most`: how many entries those take that there are
+    /// now; `open`: more deques may come, so that these set no limit.
     pub(super) fn to_json(&self) -> Value {
         let open = |h: &Counted| h.parts.is_some_and(|p| !p.is_bound());
-        let all = self.holders.iter();
-        all.map(|h| json!({ "name": h.named.place, "counts": h.counts, "open": open(h) })).collect()
+        let most = |h: &Counted| h.parts.map(|p| p.most);
+        let one = |h: &Counted| json!({ "name": h.named.place, "counts": h.counts, "most": most(h), "open": open(h) });
+        self.holders.iter().map(one).collect()
     }
 }
 
