@@ -457,8 +457,9 @@ impl<'s, 't> Search<'s, 't> {
             "assignment" | "named_expression" => {
                 let left = field("left").or_else(|| field("name"))?;
                 let right = field("right").or_else(|| field("value"))?;
-                let is_pattern =
-                    |n: Node<'t>| matches!(n.kind(), "pattern_list" | "tuple_pattern" | "list_pattern");
+                const PATTERNS: [&str; 4] =
+                    ["pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern"];
+                let is_pattern = |n: Node<'t>| PATTERNS.contains(&n.kind());
                 let targets: Vec<Node<'t>> =
                     below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
                 if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {

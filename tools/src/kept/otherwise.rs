@@ -97,6 +97,13 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_what_a_list_is_unpacked_into() {
+        let rest = "xs = []\nfor i in range(9):\n    h = net(x)\n    *xs, last = *xs, h, i\n";
+        is(rest, &global("xs", "list"), 4, "*xs, last = *xs, h, i");
+        none(&rest.replace("*xs, h, i", "xs"), &global("xs", "list"));
+    }
+
+    #[test]
     fn a_decorator_that_keeps_what_its_function_returns() {
         let source = "memo = {}\n@cached(cache={})\ndef mask(n):\n    return net(n)\n@cached(memo)\ndef pos(n):\n    return net(n)\n";
         let its_own = |line| Keeper {
