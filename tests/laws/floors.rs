@@ -26,6 +26,7 @@ const COMMAND: Floors = &[
     // The machine, and words.
     &[
         "background.rs",
+        "clock.rs",
         "files/",
         "inherited.rs",
         "nvml.rs",

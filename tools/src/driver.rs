@@ -6,6 +6,7 @@
 //! each device says what it is, and what a context takes there as far as that was measured (`strandline doctor --context`).
 
 use crate::background::Background;
+use crate::clock::unix_ns;
 use crate::files::Folder;
 use crate::nvml::{self, Device, Nvml, Usage};
 use crate::{context, recording};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Until there is a recording: a short job has its first reading early.
@@ -123,9 +124,8 @@ fn changed(last: Reading, now: Reading) -> bool {
 }
 
 fn line(ordinal: usize, (usage, process): Reading) -> String {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let value = serde_json::json!({
-        "t_unix_ns": time, "device": ordinal, "total": usage.total, "free": usage.free, "process": process,
+        "t_unix_ns": unix_ns(), "device": ordinal, "total": usage.total, "free": usage.free, "process": process,
     });
     format!("{value}\n")
 }

@@ -1,6 +1,7 @@
 //! One recording, followed while it is written.
 
 use crate::analyze::{Analysis, Feed, Suppressions, by_iterations};
+use crate::clock::unix_ns;
 use crate::process::Target;
 use crate::symbols::Symbols;
 use crate::{known, recording};
@@ -100,6 +101,17 @@ pub(crate) struct Live<'a> {
     /// What was found in it.
     pub(crate) findings: &'a [Finding],
     detector: &'a Detector,
+}
+
+/// What is so old is history, in nanoseconds.
+const HISTORY: u64 = 3_000_000_000;
+
+impl Live<'_> {
+    /// Whether its last event was a moment ago.
+    pub(crate) fn is_news(&self) -> bool {
+        let last = self.began.saturating_add(self.replay.time().0);
+        unix_ns().saturating_sub(last) < HISTORY
+    }
 }
 
 impl Followed {

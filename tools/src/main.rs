@@ -5,6 +5,7 @@ mod alert;
 mod analyze;
 mod background;
 mod cli;
+mod clock;
 mod context;
 mod demo;
 mod diff;

@@ -43,7 +43,8 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
     };
     let is_oom = worst.verdict.outcome == Outcome::Oom;
-    let advise = is_oom.then(|| (format!("strandline advise{one}"), "what would lower the peak".to_string()));
+    let advise = is_oom
+        .then(|| (format!("strandline advise{one}"), "looks for changes that lower the peak".to_string()));
     let mut next = Vec::from_iter(advise);
     next.extend([
         (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),

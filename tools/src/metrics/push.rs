@@ -1,10 +1,11 @@
 //! Figures pushed to an OpenTelemetry collector, OTLP over HTTP as JSON, with OpenTelemetry's own variables.
 
+use crate::clock::unix_ns;
 use crate::post::post;
 use crate::{files, say};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use percent_encoding::percent_decode_str;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use strandline::report::metrics::Metrics;
 
 /// Where to push, and how often.
@@ -87,7 +88,7 @@ impl Collector {
                 resource.push((key.into(), value.into()));
             }
         }
-        let began = unix_nanos();
+        let began = unix_ns();
         let mut latest = None;
         let mut due = Instant::now() + self.every;
         let mut failed = false;
@@ -101,7 +102,7 @@ impl Collector {
             };
             due = Instant::now() + self.every;
             if let Some(latest) = latest.take() {
-                let sent = post(&self.url, &self.headers, &latest.otlp(began, unix_nanos(), &resource));
+                let sent = post(&self.url, &self.headers, &latest.otlp(began, unix_ns(), &resource));
                 if let (Err(e), false) = (&sent, failed) {
                     say::line(format!("metrics cannot be pushed: {}", e.why));
                 }
@@ -112,10 +113,6 @@ impl Collector {
             }
         }
     }
-}
-
-fn unix_nanos() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
 #[cfg(test)]

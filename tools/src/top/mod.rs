@@ -11,6 +11,7 @@ mod tests;
 use crate::analyze::Suppressions;
 use crate::background::spawn;
 use crate::cli;
+use crate::clock::unix_ns;
 use crate::error::{Error, status};
 use crate::say::shown;
 use crate::signals::Set as Signals;
@@ -25,7 +26,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// How long a signal or new rows wait at most.
 const TICK: Duration = Duration::from_millis(200);
@@ -94,7 +95,7 @@ fn show(mut terminal: DefaultTerminal, rows: &Receiver<Vec<Rank>>, signals: &Sig
         if let Some(message) = says.try_iter().last() {
             state.message = message;
         }
-        terminal.draw(|frame| draw::draw(frame, &state, now()))?;
+        terminal.draw(|frame| draw::draw(frame, &state, unix_ns()))?;
         if signals.wait_for(Duration::ZERO).is_some() {
             return Ok(());
         }
@@ -114,10 +115,6 @@ fn show(mut terminal: DefaultTerminal, rows: &Receiver<Vec<Rank>>, signals: &Sig
             }
         }
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
 /// Takes a snapshot of a row's process beside its recording: in a process of its own, which writes nothing on this screen.

@@ -86,8 +86,8 @@ impl Watch {
         for followed in &mut self.followed {
             followed.take(&mut |live| {
                 cases.look(live);
-                // Nobody is waited for: it is told as of this very step.
-                if alone {
+                // Nobody is waited for: it is told as of this very step, unless that is history and only caught up with.
+                if alone && live.is_news() {
                     cases.settle(&[live], false).into_iter().for_each(&mut tell);
                 }
             });
