@@ -3,7 +3,7 @@
 
 use super::certainty::{Certainty, Evidence};
 use super::check::Grown;
-use super::finding::{Finding, FindingSite, GrainName, LONGEST_LIFE, REMADE, StreamRef};
+use super::finding::{BIRTHS, Finding, FindingSite, GrainName, LONGEST_LIFE, REMADE, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
@@ -288,7 +288,7 @@ fn certainty(
                 "live blocks that are older than any freed block from the same line",
                 blocks.saturating_sub(once.len() as u64) as f64,
             ));
-            evidence.push(Evidence::new("number of steps that allocated these blocks", marks.into()));
+            evidence.push(Evidence::new(BIRTHS, marks.into()));
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(

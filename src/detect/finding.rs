@@ -176,6 +176,8 @@ pub struct Finding {
 
 /// Evidence of every finding about blocks that outlive others.
 pub(super) const LONGEST_LIFE: &str = "longest lifetime of a freed block of the line, in steps";
+/// The evidence of how many marks left the blocks.
+pub(super) const BIRTHS: &str = "number of steps that allocated these blocks";
 /// The evidence of blocks that are made anew and larger each time.
 pub(super) const REMADE: &str = "times it was allocated again, larger than before";
 
@@ -196,7 +198,7 @@ impl Finding {
 
     /// What was seen, as the phrase that reports begin it with.
     pub fn headline(&self) -> String {
-        let (noun, often) = (self.grain.noun(), (1.0 / self.blocks_per_step).round());
+        let (noun, often) = (self.grain.noun(), (1.0 / self.times_per_step()).round());
         let grain = match self.is_rare() {
             true => format!("{} {}", thousands(often as u64), many(noun)),
             false => noun.to_owned(),
@@ -204,9 +206,17 @@ impl Finding {
         self.kind.info().headline.replace("{grain}", &grain)
     }
 
-    /// It leaves a block in at most one of two marks: its rate is one on average.
+    /// It leaves blocks in at most one of two marks: its rate is one on average.
     pub fn is_rare(&self) -> bool {
-        (1e-9..=0.5).contains(&self.blocks_per_step)
+        (1e-9..=0.5).contains(&self.times_per_step())
+    }
+
+    /// How often it leaves blocks, however many at once: 0.1 where it is in one of ten marks.
+    pub fn times_per_step(&self) -> f64 {
+        let until = self.last_step.saturating_sub(self.not_counted);
+        let marks = f64::from(until.saturating_sub(self.first_step)) + 1.0;
+        let births = self.evidence.iter().find(|e| e.what == BIRTHS).map(|e| e.value / marks);
+        births.map_or(self.blocks_per_step, |births| births.min(self.blocks_per_step))
     }
 
     /// It is about blocks that are made anew and larger each time: nothing of it is old.
