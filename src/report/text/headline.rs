@@ -1,6 +1,5 @@
 //! The first line: what is the matter, in one sentence.
 
-use super::super::held::HeldBy;
 use super::super::later::later;
 use super::super::model::{Ended, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
@@ -29,7 +28,6 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let p = r.lead().filter(|p| p.phrase().0.starts_with("GROWING"))?;
     let f = leak(p).filter(|f| f.kind.is_leak())?;
-    let grain = f.grain.noun();
     let why = "a buffer or cache that is still filling looks the same";
     if fatal(p, f).is_some() {
         return Some(format!(
@@ -42,21 +40,8 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
             later.words()
         ));
     }
-    // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.
-    let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
-    let graph = match known {
-        Some(HeldBy::Found(holders)) => holders.iter().any(|h| h.graph && !h.awaited),
-        // Nobody will be asked any more.
-        _ => p.ended == Ended::Running,
-    };
-    let until = match graph {
-        true => format!(
-            ". strandline calls it LEAK if the autograd graph of a variable gets longer with every {grain}, as with total += loss"
-        ),
-        false => String::new(),
-    };
     Some(format!(
-        "this is not called a leak yet, because {why}. If your code frees this memory later or limits it, the growth will stop; otherwise this is a leak that you should fix now{until}"
+        "this is not called a leak yet, because {why}. If your code frees this memory later or limits it, the growth will stop; otherwise this is a leak that you should fix now"
     ))
 }
 
