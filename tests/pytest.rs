@@ -12,18 +12,18 @@ const SUITE: &str = "tests/python/pytest_suite";
 
 /// Who keeps what each test that leaks allocated. Of every list there are three entries: two warm-up calls, and the one that counts.
 const KEPT_BY: [(&str, &str); 6] = [
-    ("test_a_list_of_the_module_keeps", "test_planted.HISTORY (list of 3)"),
+    ("test_a_list_of_the_module_keeps", "test_planted.HISTORY (list with 3 entries)"),
     ("test_a_cache_without_bound_keeps", "test_planted.looked_up (functools.lru_cache)"),
-    ("test_an_exception_keeps_its_frames", "a local of fails, in test_planted.FAILURES (list of 3)"),
+    ("test_an_exception_keeps_its_frames", "a local variable of fails(), in test_planted.FAILURES (list with 3 entries)"),
     (
         "test_a_hook_that_stays_keeps",
-        "Recorder.seen (list of 3), in Linear._forward_hooks (OrderedDict of 3)",
+        "Recorder.seen (list with 3 entries), in Linear._forward_hooks (OrderedDict with 3 entries)",
     ),
-    ("test_losses_keep_their_graphs", "test_planted.LOSSES (list of 3)"),
+    ("test_losses_keep_their_graphs", "test_planted.LOSSES (list with 3 entries)"),
     (
         "test_a_closure_that_is_registered_keeps",
-        "what test_a_closure_that_is_registered_keeps.<locals>.<lambda> closes over, \
-         in test_planted.CALLBACKS (list of 3)",
+        "a variable that test_a_closure_that_is_registered_keeps.<locals>.<lambda>() captured, \
+         in test_planted.CALLBACKS (list with 3 entries)",
     ),
 ];
 
@@ -107,7 +107,7 @@ fn only_the_planted_are_named(door: Door, arguments: &[&str], passed: usize) {
     for (test, line) in &truth {
         let failure = said.split("ERROR at teardown of ").skip(1);
         let name = test.split("::").nth(1).expect("a test");
-        let by = format!("kept by {}\n", kept[name]);
+        let by = format!("held by {}\n", kept[name]);
         let at = KEPT_AT.iter().find(|(test, _)| *test == name).map(|(_, at)| format!("kept at {at}"));
         let is_right = |f: &str| at.as_ref().map_or(!f.contains("kept at "), |at| f.contains(at.as_str()));
         let told = failure
@@ -278,7 +278,7 @@ fn what_fixtures_and_warmups_give_back_hides_no_leak() {
     for which in ["last_of_the_module", "last_of_the_class"] {
         let Some((status, said)) = one_file(HIDDEN, &["-k", which], &[]) else { return };
         assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains("1.0 MiB left behind on the GPU, 0 B allowed"), "{said}");
+        assert!(said.contains("1.0 MiB left behind on the GPU, 0 bytes allowed"), "{said}");
         assert!(said.contains("1 passed, 1 deselected, 1 error"), "{said}");
     }
 }
@@ -317,7 +317,7 @@ fn objects_of_pytest_and_of_the_plugin_are_not_named() {
     let Some((status, said)) = one_file(PYTEST_KEEPS, &[], &[]) else { return };
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("1.0 MiB left behind") && said.contains("2.0 MiB left behind"), "{said}");
-    let kept: Vec<_> = said.lines().filter_map(|l| l.trim().strip_prefix("kept by ")).collect();
-    let right = ["Linear._buffers (dict of 1)", "a local of fails, in test_one.failures (list of 2)"];
+    let kept: Vec<_> = said.lines().filter_map(|l| l.trim().strip_prefix("held by ")).collect();
+    let right = ["Linear._buffers (dict with 1 entry)", "a local variable of fails(), in test_one.failures (list with 2 entries)"];
     assert_eq!(kept, right, "{said}");
 }

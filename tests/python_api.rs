@@ -340,7 +340,7 @@ fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
         panic!("{said}")
     };
     assert!(kept.contains("4.0 MiB left behind on the GPU\n"), "{kept}");
-    assert!(kept.contains("allocated at ") && kept.contains("kept by __main__.kept"), "{kept}");
+    assert!(kept.contains("allocated at ") && kept.contains("held by __main__.kept"), "{kept}");
     // The cell ran in the notebook's own names.
     assert_eq!(number, "4194304\n");
     assert_eq!(freed, "nothing left behind on the GPU\n");

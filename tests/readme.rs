@@ -15,7 +15,7 @@ const CLOSE: &str = "```\n<!-- end of transcript -->";
 const LABELS: [&str; 14] = [
     "strandline: LEAK",
     "GPU 0",
-    "used by the job",
+    "normal use",
     "left behind",
     "the rest",
     "LEAK 1",
@@ -59,7 +59,7 @@ fn the_demo_ends_as_the_readme_shows() {
         "strandline: LEAK",
         "trl/models/activation_offloading.py:430",
         "side stream 1",
-        "0 lost; totals match PyTorch's",
+        "0 lost; sizes add up to PyTorch's own counters",
     ] {
         assert!(words.contains(must), "no {must:?} in\n{said}");
     }

@@ -3,6 +3,7 @@
 use super::after_steps::most_after_steps;
 use super::amounts::{plural, size, thousands};
 use super::certainty::Certainty;
+use super::detector::LEAST;
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
 use super::oom::rising;
@@ -22,7 +23,9 @@ const PART: u64 = 16;
 pub(super) fn nothing_leaks(replay: &Replay, all: &[Finding], detectable: Option<f64>) -> String {
     let least = detectable.map_or_else(String::new, |bytes| {
         let per = GrainName::of(replay, Grain::Step).per();
-        format!(" (growth above {} {per} would have been found)", size(bytes as u64))
+        let less =
+            if bytes > LEAST { "; less could hide among blocks that are too new to judge" } else { "" };
+        format!(" (growth above {} {per} would have been found{less})", size(bytes as u64))
     });
     let (peaks, has_grown) = (higher_peaks(replay), all.iter().any(stopped));
     let is_told = has_grown || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));

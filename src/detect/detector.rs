@@ -45,7 +45,7 @@ const EVERY: u32 = 128;
 /// So many marks are all judged; later, one in each 16,384th of the run, so that a long one is not judged ever more often.
 const ALL: u32 = 1 << 14;
 /// Growth below which nothing is said, in bytes a step: what [`Detector::detectable`] is at least.
-const LEAST: f64 = 4096.0;
+pub(super) const LEAST: f64 = 4096.0;
 
 impl Detector {
     /// A detector that has seen nothing.

@@ -295,7 +295,7 @@ impl PostMortem {
             ),
             Cause::Fragmentation => ("fragmentation".into(), fragments(o, scene, &asked)),
             Cause::Waiting => (
-                "freed memory that waits for a stream".into(),
+                "freed memory that a stream may still use".into(),
                 format!(
                     "{} was freed, but cannot be reused until a stream has finished using it",
                     size(o.pending.0)
@@ -307,11 +307,11 @@ impl PostMortem {
                 let times = self.times();
                 let times =
                     if times >= INCREDIBLE { thousands(times.round() as u64) } else { format!("{times:.1}") };
-                let short = format!("step {step} needed {times}× as much memory as the median step");
+                let short = format!("step {step} needed {times}× as much memory as a typical step");
                 (
                     short,
                     format!(
-                        "memory rose by at least {} in this step, and by {} in the median step before",
+                        "memory rose by at least {} in this step, and by {} in a typical step before",
                         size(self.need),
                         size(median)
                     ),
@@ -393,7 +393,7 @@ impl PostMortem {
             None => (
                 format!("one request of {asked}"),
                 format!(
-                    "{asked} was requested at once; the median step before needed only {} in total",
+                    "{asked} was requested at once; a typical step before needed only {} in total",
                     size(self.median_need.unwrap_or(0))
                 ),
             ),

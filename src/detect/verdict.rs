@@ -148,7 +148,7 @@ fn unseen(replay: &Replay) -> Option<String> {
     } else if replay.lost() > 0 {
         Some(format!("{} were lost", plural(replay.lost(), "event")))
     } else if drift > 0 {
-        Some(format!("the recording's totals differ from PyTorch's by up to {}", size(drift)))
+        Some(format!("the recorded sizes differ from PyTorch's own counters by up to {}", size(drift)))
     } else if impossible > 0 {
         let first = &replay.inconsistencies()[0];
         Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))

@@ -26,11 +26,14 @@ impl Advised {
     /// Lines for people.
     pub fn text(&self, p: &Process<'_>, style: Style) -> String {
         let during = match self.peak.phase {
-            PhaseKind::Unknown => String::new(),
-            phase => format!(" ({})", phase.name()),
+            PhaseKind::Unknown => "",
+            PhaseKind::Forward => ", in the forward pass",
+            PhaseKind::Backward => ", in the backward pass",
+            PhaseKind::Optimizer => ", in the optimizer",
+            PhaseKind::Evaluation => ", under no_grad",
         };
         let peak = format!(
-            "the peak of GPU {}, {} {}{during}",
+            "the peak of GPU {} ({} {}{during})",
             self.device.0,
             size(self.peak.bytes.0),
             in_step(p, self.peak.step)
@@ -38,7 +41,7 @@ impl Advised {
         if self.all.is_empty() {
             let apart = if self.grown(p) > 0 { "apart from stopping the growth, " } else { "" };
             let what = format!(
-                "NO ADVICE: {apart}strandline knows no change that would lower {peak}, by 2 % or more."
+                "NO ADVICE: {apart}strandline knows no change that would lower {peak} by 2 % or more."
             );
             let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
             return lines.concat().join("\n") + "\n";

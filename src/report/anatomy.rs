@@ -61,7 +61,8 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         part("unclassified", a.other.0),
         part("allocated before recording", a.before_recording.0),
     ];
-    let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
+    let mut rest =
+        vec![part("freed, but a stream may still use it", a.pending.0), part("cached", a.cached.0)];
     let torchs = total(job.iter().chain(&rest).map(|x| x.bytes).chain([a.left_behind.0]));
     // The parts of the device that are outside PyTorch: those that are known by name, the others as one lump.
     let own = if context.is_some() { "kernels and libraries" } else { "CUDA and libraries" };

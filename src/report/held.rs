@@ -233,22 +233,26 @@ impl Holder {
         ["__main__._oh", "__main__.Out"].contains(&self.name.as_str())
     }
 
-    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries`, and when that was.
+    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = self.by().to_owned();
-        said.push_str(if self.is_of_cells() { "Out, the results of notebook cells" } else { &self.name });
+        said.push_str(&if self.is_of_cells() {
+            "Out, the results of notebook cells".to_owned()
+        } else {
+            spoken(&self.name)
+        });
         if self.in_frame {
             said.push_str(", in a frame that an exception's traceback keeps alive");
         }
         if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }
-        let at = |ns: u64, step: Option<u32>| {
-            let step = step
-                .filter(|_| self.counted_by != StepSource::Time)
-                .map(|s| format!(" ({} {})", self.counted_by.noun(), thousands(s.into())))
-                .unwrap_or_default();
-            format!("at {}{step}", duration(ns))
+        if self.rebound {
+            said.push_str(" that is assigned anew as the job runs");
+        }
+        let at = |ns: u64, step: Option<u32>| match step.filter(|_| self.counted_by != StepSource::Time) {
+            Some(step) => format!("in {} {}", self.counted_by.noun(), thousands(step.into())),
+            None => format!("at {}", duration(ns)),
         };
         if let Some(n) = self.entries {
             let taken = self.taken.map(|ns| at(ns, self.step));
@@ -259,8 +263,7 @@ impl Holder {
             let last = last.map(|c| format!(", {} {}", thousands(c.entries), at(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
-            let sign = if last.is_empty() { " of" } else { ":" };
-            said.push_str(&format!("{sign} {}{taken}{last}", plural(n, "entry")));
+            said.push_str(&format!(" with {}{taken}{last}", plural(n, "entry")));
         }
         // What has more entries than that holds several such containers.
         let is_true = |most: u64| self.counts.iter().all(|c| c.entries <= most);
@@ -272,8 +275,10 @@ impl Holder {
                 bound.entries
             ));
         }
-        if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {
-            said.push_str(&format!(", through {through}"));
+        // What a queue has its entries in says no more.
+        let is_told = |through: &&String| !self.gradient && **through != format!("{}.queue", self.kind);
+        if let Some(through) = self.through.as_ref().filter(is_told) {
+            said.push_str(&format!(", through {}", spoken(through)));
         }
         let is_empty = self.counts.last().is_some_and(|c| c.entries == 0);
         if self.is_emptied() && self.bound.is_none() && !is_empty {
@@ -282,11 +287,11 @@ impl Holder {
         if self.stays {
             said.push_str("; its number of entries no longer grows, so the growth is elsewhere");
         }
-        if self.rebound {
-            said.push_str("; it gets a new value again and again");
-        }
         if self.share < 0.995 {
-            said.push_str(&format!("; it holds {} of the checked blocks", percent(self.share)));
+            said.push_str(&format!(
+                "; it holds {} of the blocks that were searched for",
+                percent(self.share)
+            ));
         }
         if self.awaited {
             said.push_str(
@@ -327,6 +332,43 @@ impl Holder {
         let through = self.through.as_ref().map(|t| format!(" through {t}"));
         let (name, kind) = (&self.name, &self.kind);
         format!("{by}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())
+    }
+}
+
+/// What each of these holds. A name that keeps blocks in two ways is said once.
+pub(super) fn in_words(all: &[Holder]) -> Vec<String> {
+    let is_twin =
+        |a: &Holder, b: &Holder| a.name == b.name && !a.graph && b.graph && !a.gradient && !b.gradient;
+    let twin_of = |h: &Holder| all.iter().find(|other| is_twin(h, other) || is_twin(other, h));
+    let is_second = |i: usize, h: &Holder| twin_of(h).is_some_and(|t| all[..i].iter().any(|a| a == t));
+    let one = |h: &Holder| match twin_of(h) {
+        Some(twin) => {
+            let (own, graph) = if h.graph { (twin, h) } else { (h, twin) };
+            let mut alone = own.clone();
+            alone.share = 1.0;
+            format!(
+                "the tensors in {} ({} of the blocks) and their autograd graphs ({})",
+                alone.in_words(),
+                percent(own.share),
+                percent(graph.share)
+            )
+        }
+        None => h.in_words(),
+    };
+    all.iter().enumerate().filter(|(i, h)| !is_second(*i, h)).map(|(_, h)| one(h)).collect()
+}
+
+/// A variable of a function as people call it: `the local variable x of one()` of the recorded `x, a local of one`.
+fn spoken(name: &str) -> String {
+    let function = |f: &str| format!("{}()", f.rsplit("<locals>.").next().unwrap_or(f));
+    if let Some((variable, f)) = name.split_once(", a local of ") {
+        format!("the local variable {variable} of {}", function(f))
+    } else if let Some((variable, f)) = name.split_once(", a closure of ") {
+        format!("the variable {variable} that {} captured", function(f))
+    } else if let Some(f) = name.strip_prefix("a closure of ") {
+        format!("a variable that {} captured", function(f))
+    } else {
+        name.to_owned()
     }
 }
 
@@ -386,8 +428,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries; it holds 94 % of the checked blocks",
-                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context; it holds 6.2 % of the checked blocks"
+                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries; it holds 94 % of the blocks that were searched for",
+                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context; it holds 6.2 % of the blocks that were searched for"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");
@@ -424,11 +466,11 @@ mod tests {
         assert!(all[0].grew() && !all[0].shrank() && all[1].shrank() && !all[1].grew());
         assert!(all.iter().all(Holder::is_reachable));
         let said = all[0].in_words();
-        assert!(said.starts_with("q, a local of f, a deque: 40 entries at 2"), "{said}");
         assert!(
-            said.contains(" (step 20), 60 at 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
+            said.starts_with("the local variable q of f(), a deque with 40 entries in step 20, 60 in"),
             "{said}"
         );
+        assert!(said.contains("60 in step 30") && said.ends_with("at most 1,000 (maxlen=1000)"), "{said}");
         assert!(all[1].in_words().contains("other entries are removed from it"), "{}", all[1].in_words());
         let told = all[1].to_json();
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));

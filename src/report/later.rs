@@ -75,11 +75,9 @@ impl Later<'_> {
                 None => format!("it is only noted: {}", g.headline()),
             },
             Later::Ended { step, freed } => {
-                let when = step.map(|n| format!(" (in step {})", thousands(n.into()))).unwrap_or_default();
-                format!(
-                    "this growth had ended{when}{}",
-                    if *freed { ", and all of it had been freed" } else { "" }
-                )
+                let when = step.map(|n| format!(" by step {}", thousands(n.into()))).unwrap_or_default();
+                let freed = if *freed { "; the blocks that were counted here have been freed" } else { "" };
+                format!("this had stopped growing{when}{freed}")
             }
         }
     }

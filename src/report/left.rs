@@ -51,6 +51,8 @@ pub struct LeftBehind {
     pub marked: bool,
     /// Its `begin` is.
     begun: bool,
+    /// Names of some regions that are.
+    pub regions: BTreeSet<String>,
     /// Events within it are missing.
     incomplete: bool,
     generation: u32,
@@ -84,7 +86,11 @@ impl LeftBehind {
     pub fn after(&mut self, e: &Event, replay: &Replay, names: &Names) {
         match &e.body {
             Body::Mark { name, phase: false } => {
-                if let Some(what) = names.text(*name).and_then(|t| t.strip_prefix(&*self.region)) {
+                let Some(text) = names.text(*name) else { return };
+                if let Some(region) = text.strip_suffix(" begin").filter(|_| self.regions.len() < ROWS) {
+                    self.regions.insert(region.to_owned());
+                }
+                if let Some(what) = text.strip_prefix(&*self.region) {
                     self.mark(what, replay);
                 }
             }

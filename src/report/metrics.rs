@@ -60,7 +60,7 @@ impl Metrics {
             let mut bytes = |name, help, b: u64| self.put(name, help, &at, b as f64);
             bytes("strandline_allocated_bytes", "Allocated by PyTorch", d.allocated.0);
             bytes("strandline_reserved_bytes", "Reserved by PyTorch", d.reserved.0);
-            bytes("strandline_pending_bytes", "Freed, but waiting for a stream", d.pending.0);
+            bytes("strandline_pending_bytes", "Freed, but a stream may still use it", d.pending.0);
             bytes("strandline_peak_allocated_bytes", "Most ever allocated", d.peak_allocated.bytes.0);
             bytes("strandline_peak_reserved_bytes", "Most ever reserved", d.peak_reserved.bytes.0);
             if let Some(c) = d.capacity {

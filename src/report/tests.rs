@@ -99,7 +99,7 @@ fn next() -> Vec<(String, String)> {
     let pair = |c: &str, w: &str| (c.to_owned(), w.to_owned());
     vec![
         pair("strandline snapshot", "for pytorch.org/memory_viz"),
-        pair("strandline report --format json", "for a program"),
+        pair("strandline report --format json", "for scripts"),
     ]
 }
 

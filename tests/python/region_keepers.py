@@ -125,7 +125,7 @@ try:
         table["b"] = torch.zeros(1 << 19, device="cuda")
 except strandline.Leaked as leaked:
     print(leaked)
-    assert [line.kept_by for line in leaked.left.lines] == ["__main__.table (dict of 2)"] * 2, leaked
+    assert [line.kept_by for line in leaked.left.lines] == ["__main__.table (dict with 2 entries)"] * 2, leaked
 # Where it could be one of several, none is named; nor where nothing is over the limit.
 history.clear()
 try:
@@ -133,7 +133,7 @@ try:
         one_of_two()
 except strandline.Leaked as leaked:
     assert leaked.left.lines[0].kept_at is None, leaked
-    assert leaked.left.lines[0].kept_by == "__main__.history (list of 1)", leaked
+    assert leaked.left.lines[0].kept_by == "__main__.history (list with 1 entry)", leaked
 with strandline.watch_region(limit=None) as region:
     history.append(block())
 assert region.left.lines[0].kept_at is None

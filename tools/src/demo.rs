@@ -21,9 +21,9 @@ const TRL: &str = "1.3.0";
 const CARD: Size = Size(8 << 30);
 
 const STORY: &str = "\
-strandline: a demonstration on a real leak. TRL 1.3.0's activation offloading, unmodified, around a small
-            vision-language model: backward never reaches the vision tower's last layer, and every
-            step leaves blocks on a side stream (huggingface/trl#5700). The job does not know strandline.
+strandline: this shows a real leak. TRL 1.3.0's activation offloading, unmodified, around a small
+            vision-language model: each step leaves memory behind (huggingface/trl#5700). The job's
+            code is not changed.
 ";
 
 /// Runs the command; the result is the exit status: 0 where the leak was found.

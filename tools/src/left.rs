@@ -39,8 +39,12 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
             .hint("run this again when the process has ended (see docs/recording.md, \"The region\")"));
     }
     if !left.marked {
-        let what = format!("this recording has no mark of the region \"{}\"", printable(&options.region));
-        let hint = "a region begins with strandline.mark(\"NAME begin\") and ends with strandline.mark(\"NAME end\")";
+        let what = format!("there is no region \"{}\" in this recording", printable(&options.region));
+        let named: Vec<String> = left.regions.iter().map(|r| format!("\"{}\"", printable(r))).collect();
+        let hint = match named.as_slice() {
+            [] => "make one: strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")".to_owned(),
+            all => format!("regions here: {}", all.join(", ")),
+        };
         return Err(Error::usage(what, hint));
     }
     match options.format {

@@ -79,7 +79,7 @@ fn which(several: &[PathBuf]) -> String {
     let others = several.len() - named.len();
     let others = if others > 0 { format!(" and {others} more") } else { String::new() };
     let report = several[0].parent().map(|f| format!("; `strandline report {}` judges each", shown(f)));
-    format!("{}{others}{}", named.join(", "), report.unwrap_or_default())
+    format!("name one: {}{others}{}", named.join(", "), report.unwrap_or_default())
 }
 
 const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";

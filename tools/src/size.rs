@@ -41,7 +41,9 @@ impl FromStr for Size {
 pub(crate) fn parse_at_least_one_mib(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
     if size.0 < 1 << 20 {
-        return Err(format!("\"{text}\" is less than a MiB; write it like 24GiB or 512MiB"));
+        let has_unit = text.ends_with(|c: char| c.is_alphabetic());
+        let why = if has_unit { "is less than a MiB" } else { "has no unit" };
+        return Err(format!("\"{text}\" {why}; write it like 24GiB or 512MiB"));
     }
     Ok(size)
 }

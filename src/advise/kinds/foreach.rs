@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "optimizer_temporaries",
-        seen: "is temporary memory of the optimizer, which works on all parameters at once (foreach)",
+        seen: "is memory that the optimizer (foreach=True) needs for a moment",
         change: "give the optimizer fused=True",
     },
     find,

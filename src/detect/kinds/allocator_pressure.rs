@@ -13,9 +13,7 @@ pub(super) const DETECTOR: Entry = Entry {
 };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some(
-        "do not call empty_cache() in the loop; if the card is nearly full, use a slightly smaller batch",
-    ),
+    remedy: Some("if the loop calls torch.cuda.empty_cache(), leave that out"),
     ..KindInfo::named("allocator-pressure", "memory is returned to the driver and allocated again")
 });
 
@@ -37,7 +35,9 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         d.peak_reserved.bytes.0.saturating_add(closed) as f64 >= NEARLY_FULL * c.total.0 as f64
     });
     let why = match full {
-        true => "because the card is nearly full; the job waits for the GPU each time",
+        true => {
+            "because the card is nearly full; the job waits for the GPU each time. A slightly smaller batch avoids this"
+        }
         false => {
             "although the card is not full: torch.cuda.empty_cache() in the loop causes this and costs time"
         }

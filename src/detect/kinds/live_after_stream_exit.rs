@@ -22,7 +22,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     ),
     is_leak: true,
     has_holder: true,
-    ..KindInfo::named("live-after-stream-exit", "kept alive after its side stream was left")
+    ..KindInfo::named("live-after-stream-exit", "allocated on a side stream and still kept")
 });
 
 /// Whether growth of this cohort is of this kind.
@@ -46,19 +46,16 @@ fn explain(g: &Grown<'_>) -> String {
         live += c.at_mark.0.saturating_sub(c.at_mark.1);
     }
     let stream = f.stream.and_then(|s| replay.stream(s.id));
-    let left = match stream {
-        Some(s) if s.destroyed.is_some() => "the stream was destroyed".to_string(),
-        Some(s) if s.left > 0 => {
-            format!("the job switched away from their stream {}", plural(s.left, "time"))
-        }
-        _ => "no switch of streams was recorded".to_string(),
+    let destroyed = match stream.is_some_and(|s| s.destroyed.is_some()) {
+        true => "their stream was destroyed; ",
+        false => "",
     };
     let idle = match stream.map(|s| s.quiet_old) {
-        Some(Quiet::Proven) => "all GPU work that used them has finished",
-        _ => "it is not known whether its GPU work has finished, because no wait of the CPU was recorded",
+        Some(Quiet::Proven) => "the GPU has finished with all of them",
+        _ => "whether the side stream has finished with them is not known",
     };
     format!(
-        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {left}, and {idle}. Once freed, only that stream can reuse them",
+        "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {destroyed}{idle}",
         thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),

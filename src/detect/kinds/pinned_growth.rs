@@ -20,7 +20,10 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "release pinned tensors when their step is over. Of a batch of a DataLoader(pin_memory=True), keep a .clone(), which is not pinned; of a loss with save_on_cpu(pin_memory=True), keep loss.item()",
+        "release pinned tensors when their step is over. Of a batch of a DataLoader(pin_memory=True), keep a .clone(), which is not pinned",
+    ),
+    remedy_with_graph: Some(
+        "save_on_cpu(pin_memory=True) pins what the graph of a loss saves: keep loss.item(), not the loss",
     ),
     remedy_without_torch: Some(
         "free pinned memory with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and reuse them",
@@ -42,7 +45,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}), pinned in {} different {noun}s since {noun} {}, were never freed. They grow by {} every {noun}, and do not slow down as a filling cache would. Pinned memory is host RAM, not GPU memory; its peak was {}",
+            "{} ({}), pinned in {} {noun}s since {noun} {}, were never freed. Each {noun} adds {}, and this has not slowed down. Pinned memory is host RAM, not GPU memory; its peak was {}",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),

@@ -11,7 +11,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find where these tensors are stored: store x.item() if a number is enough; otherwise remove old entries, or limit their number",
+        "find where these tensors are stored: remove old entries, or limit their number; of a tensor with one element, store x.item()",
     ),
     remedy_with_graph: Some(
         "store a number (.item()) or a tensor without its graph (.detach()), not the loss or the output itself",
@@ -58,16 +58,20 @@ fn explain(g: &Grown<'_>) -> String {
                 Rule::Kept { life, .. } => Some(life),
                 _ => None,
             });
+            let cohorts = g.members.iter().filter_map(|m| g.replay.cohorts().get(m.id.0 as usize));
+            let freed: u64 = cohorts.map(|c| c.at_mark.1).sum();
             let longest = match lives.max().unwrap_or(life) {
-                0 => format!("blocks of {these} were freed within two {nouns}, or not at all"),
+                _ if freed == 0 => format!("no block of {these} was freed"),
+                0 => format!("blocks of {these} that were freed lived at most 2 {nouns}"),
                 life => {
                     format!("no freed block of {these} was older than {}", plural(life.into(), noun))
                 }
             };
             format!(
-                "{what}, allocated in {} different {nouns}, were still live at the end of {noun} {}, the oldest for {}; {longest}",
+                "{what}, allocated in {} of {}, were still live at the end of {noun} {}, the oldest for {}; {longest}",
                 // A block that was freed since was one of the last of its step.
                 thousands(u64::from(marks).min(f.blocks_now)),
+                plural(g.mark.into(), noun),
                 thousands(g.mark.into()),
                 oldest(f, g.mark)
             )

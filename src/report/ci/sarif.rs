@@ -67,7 +67,8 @@ fn rule(kind: Kind) -> Value {
         "shortDescription": { "text": format!("{}.", clause(&short)) },
     });
     if let Some(remedy) = info.remedy {
-        rule["help"] = json!({ "text": remedy });
+        rule["help"] =
+            json!({ "text": format!("In general: {remedy}. The remedy of a result is more precise.") });
     }
     rule
 }

@@ -18,7 +18,7 @@ use super::style::Ink;
 use super::text::{self, failures, growing, killed};
 use crate::event::{SiteId, StreamId, add};
 use crate::replay::anatomy::Class;
-use crate::replay::{Replay, SEVERAL, SiteKind};
+use crate::replay::{PhaseKind, Replay, SEVERAL, SiteKind};
 pub use collect::Pass;
 use lane::{Block, Closeup, Lane, PHASES, Point};
 pub use policy::policy_of_style;
@@ -185,6 +185,11 @@ fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize, words: &mut Number
     Value::Array(pass.lanes.iter().map(|lane| device(p, lane, words)).collect())
 }
 
+/// A phase in words: whether gradients are off says nothing of an evaluation.
+fn phase_word(phase: PhaseKind) -> &'static str {
+    if phase == PhaseKind::Evaluation { "no grad" } else { phase.name() }
+}
+
 fn device(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Value {
     let points = &lane.points;
     let column = |f: &dyn Fn(&Point) -> u64| differences(points.iter().map(f));
@@ -192,7 +197,7 @@ fn device(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Value {
         .iter()
         .enumerate()
         .filter(|(i, _)| points.iter().any(|x| x.phases[*i] > 0))
-        .map(|(i, phase)| json!({ "name": phase.name(), "bytes": column(&|x| x.phases[i]) }))
+        .map(|(i, phase)| json!({ "name": phase_word(*phase), "bytes": column(&|x| x.phases[i]) }))
         .collect();
     let streams =
         parts(points, &|x| x.streams.iter().map(|(id, b)| (*id, *b)).collect(), &|id| stream(p, *id));
@@ -240,7 +245,7 @@ fn closeup(p: &Process<'_>, c: &Closeup, words: &mut Numbered<String>) -> Value 
     let mut block = |b: &Block| {
         let line = words.number(&name(p.replay, b.site, &folders));
         let stream = words.number(&text::stream(p.replay, b.stream));
-        json!([b.bytes, line, stream, b.step, words.number(b.phase.name())])
+        json!([b.bytes, line, stream, b.step, words.number(phase_word(b.phase))])
     };
     let blocks: Vec<Value> = c.blocks.iter().map(&mut block).collect();
     json!({

@@ -22,7 +22,7 @@ fn who_sends_sigkill_is_told_where_nobody_saw_it() {
         "{text}"
     );
     let text = said(Process { killer: HostKiller::Spared, ..j.process() }, None);
-    assert!(text.contains(words) && text.contains("killer ended no process of the job's "), "{text}");
+    assert!(text.contains(words) && text.contains("it was not Linux's out-of-memory killer"), "{text}");
     let alert = Some(Exit { status: 82, own: false });
     let killed = Process { killer: HostKiller::Killed, ..j.process() };
     let segfault = Process { ended: Ended::Signal(11), ..j.process() };

@@ -24,7 +24,7 @@ fn growth_that_ended_after_the_step_is_said_to_have_ended() {
     assert!(text.contains("strandline: GROWING. Memory grows by 64 MiB every step"), "{text}");
     let verdict = "as of the end of step 20; at the end of the recording (step 50), it is NO LEAK.";
     assert!(text.contains(verdict), "{text}");
-    assert!(text.contains("later at the end of the recording (step 50), this growth had ended"), "{text}");
+    assert!(text.contains("later at the end of the recording (step 50), this had stopped growing"), "{text}");
     assert!(!text.contains("a leak that you should fix") && !text.contains(" try "), "{text}");
     let process = &json["processes"][0];
     assert_eq!((&process["at_end"]["steps"], &process["at_end"]["verdict"]), (&json!(50), &json!("clean")));

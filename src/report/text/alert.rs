@@ -1,7 +1,7 @@
 //! What is said while a job runs: that a device fills up, when it will be full and because of which line; and that it has
 //! stopped.
 
-use super::super::held::HeldBy;
+use super::super::held::{HeldBy, in_words};
 use super::super::model::{Facts, Known, Process};
 use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
@@ -62,7 +62,7 @@ pub fn alert(
         }
     }
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
-        holders.iter().for_each(|h| say("held", &h.in_words()));
+        in_words(holders).iter().for_each(|text| say("held", text));
     }
     if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
         say("fix", &fix.in_words());
@@ -76,7 +76,7 @@ pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<St
     let (gpu, what, place) = (f.device.0, what(p, f), file(p, f));
     let mut out = vec![format!("strandline: HOLDER of the {what} at {place}, GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
-        holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
+        in_words(holders).iter().for_each(|text| out.extend(style.wrap("  held   ", text)));
     }
     out
 }

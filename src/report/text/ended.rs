@@ -3,12 +3,15 @@
 use super::super::model::{Ended, Process, Report};
 use super::super::units::{plural, size, thousands};
 use crate::detect::caught;
+use crate::event::steps::StepSource;
 use crate::event::{HostKiller, SIGKILL, signal_name};
 
 /// A process, and what it is called in a sentence: `the job`, or `rank 1`.
 pub(super) struct HowEnded<'p> {
     pub(super) process: &'p Process<'p>,
     pub(super) job: String,
+    /// An alert of strandline's ended it.
+    pub(super) by_alert: bool,
 }
 
 impl HowEnded<'_> {
@@ -18,11 +21,15 @@ impl HowEnded<'_> {
         let (steps, noun) = (p.replay.steps(), p.replay.step_source().noun());
         let when = match steps {
             0 => format!("before the first {noun} ended"),
+            n if p.replay.step_source() == StepSource::Time => format!("after {}", plural(n.into(), noun)),
             n => format!("after {noun} {}", thousands(n.into())),
         };
         match (p.ended, p.replay.exit_status()) {
             // At an earlier step it had not ended.
             _ if p.at_step.is_some() => None,
+            (Ended::Signal(_), _) if self.by_alert => {
+                Some(format!("strandline ended {} {when} (--on-alert abort)", self.job))
+            }
             (Ended::Signal(n), _) => Some(format!("{} ended {} {when}", signal(n), self.job)),
             (Ended::Exit, Some(status)) if status != 0 => {
                 Some(format!("{} failed {when} (exit status {status})", self.job))
@@ -56,6 +63,11 @@ impl HowEnded<'_> {
     }
 }
 
+/// Whether an alert ended the job; docs/verdicts.md, "Exit statuses".
+pub(super) fn by_alert(r: &Report<'_>) -> bool {
+    r.exit.is_some_and(|e| !e.own && e.status == 82)
+}
+
 /// Who may have sent SIGKILL, where it ended a process and nobody saw who did.
 pub(in crate::report) fn killed(r: &Report<'_>) -> Option<String> {
     // An alert that ends the job does so itself.
@@ -65,7 +77,7 @@ pub(in crate::report) fn killed(r: &Report<'_>) -> Option<String> {
     };
     let p = r.processes.iter().find(is_it)?;
     let host = if p.killer == HostKiller::Spared {
-        "; Linux's out-of-memory killer ended no process of the job's control group"
+        "; it was not Linux's out-of-memory killer"
     } else {
         "; it may also come from Linux's out-of-memory killer, which writes to the kernel log (see dmesg)"
     };

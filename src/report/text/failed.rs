@@ -53,12 +53,17 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(m) = m else { return out };
     if let Some(c) = m.change {
         let noun = p.replay.step_source().noun();
+        let before = match (size(c.start_before), size(c.peak_before)) {
+            (start, peak) if start == peak => String::new(),
+            (start, peak) if start == size(c.start) => {
+                format!("; the previous {noun} began with as much and peaked at {peak}")
+            }
+            (start, peak) => format!("; the previous {noun} began with {start} and peaked at {peak}"),
+        };
         let text = format!(
-            "it failed: this {noun} began with {} allocated and needed at least {} more; the previous {noun} began with {} and peaked at {}",
+            "it failed: this {noun} began with {} allocated and needed at least {} more{before}",
             size(c.start),
-            size(m.need),
-            size(c.start_before),
-            size(c.peak_before)
+            size(m.need)
         );
         out.extend(style.wrap("  before ", &text));
     }
@@ -99,7 +104,7 @@ fn requested_by(p: &Process<'_>, o: &OomEvent) -> String {
 fn segment(p: &Process<'_>, o: &OomEvent) -> String {
     let tried = tried(p, o).filter(|t| size(t.0) != size(o.requested.0));
     let told =
-        |t: u64| format!(" (PyTorch's message says {}, the size of the segment that it needed)", size(t));
+        |t: u64| format!(" (PyTorch's message says {}, since it asks the driver for larger pieces)", size(t));
     tried.map(|t| told(t.0)).unwrap_or_default()
 }
 
@@ -138,10 +143,10 @@ fn pieces(p: &Process<'_>, o: &OomEvent, scene: &Scene, is_told: bool) -> String
     }
     match largest == size(o.requested.0) {
         true => format!(
-            "; the largest free piece that it could use was {} too small",
+            "; the largest free piece inside what PyTorch had reserved was {} too small",
             size(o.requested.0 - scene.largest.0)
         ),
-        false => format!("; the largest free piece that it could use was {largest}"),
+        false => format!("; the largest free piece inside what PyTorch had reserved was {largest}"),
     }
 }
 

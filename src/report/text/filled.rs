@@ -6,8 +6,8 @@ use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, thousands};
 use super::place::in_step;
 use crate::detect::{Finding, GrainName, Outcome};
-use crate::replay::GRACE;
 use crate::replay::anatomy::At;
+use crate::replay::GRACE;
 
 /// Columns of the rows' names.
 const NAMES: usize = 17;
@@ -35,8 +35,8 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         let lines = style.wrap(&head, text);
         out.extend(lines.into_iter().map(|l| ink.map_or_else(|| l.clone(), |i| style.paint(i, &l))));
     };
-    if job.iter().any(|f| *f > 0) {
-        row("used by the job", job.iter().sum(), &list(&t.job, job, unit), None);
+    if t.job.iter().any(|x| x.bytes > 0) {
+        row("normal use", job.iter().sum(), &list(&t.job, job, unit), None);
     }
     if t.left_behind > 0 {
         row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
@@ -60,7 +60,7 @@ fn blamed<'p>(p: &'p Process<'_>, m: &Moment) -> impl Iterator<Item = &'p Findin
     p.findings.iter().filter(move |f| f.is_active_leak() && f.device == device)
 }
 
-/// `GPU 0, RTX 3090, when the allocation failed in step 19, in GiB    total 23.7`.
+/// `GPU 0 (RTX 3090), in GiB, when the allocation failed in step 19    card 23.7`.
 fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
     let step = p.replay.step_source().noun();
     let within = format!("in {step} {}", thousands(m.anatomy.step.into()));
@@ -69,22 +69,24 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
         At::Peak => format!("at its peak {}", in_step(p, m.anatomy.step)),
         At::Event => format!("at the end of {step} {}", thousands(m.anatomy.step.into())),
     };
-    let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
-    let renumbered = Facts::of(p.replay).visible_as(m.device);
-    let renumbered = renumbered.map(|n| format!(" (GPU {n} of the machine)")).unwrap_or_default();
-    let gpu = format!("  GPU {}{renumbered}", m.device.0);
-    let rest = format!(" {when}, in {}", unit.name());
-    let sum = format!("total {}", unit.show(total));
-    let by = if whole { "" } else { " (PyTorch's; the card's size is not known)" };
+    let facts = Facts::of(p.replay);
+    let name = facts.device_name(m.device).map(|n| format!(" ({n})")).unwrap_or_default();
+    let renumbered = facts.visible_as(m.device).map(|n| format!(" (GPU {n} of the machine)"));
+    let gpu = format!("  GPU {}{}", m.device.0, renumbered.unwrap_or_default());
+    let rest = format!(", in {}, {when}", unit.name());
+    let sum = match whole {
+        true => format!("card {}", unit.show(total)),
+        false => format!("reserved by PyTorch {}", unit.show(total)),
+    };
+    let by = if whole { "" } else { " (the card's size is not known)" };
     // The fullest line that fits.
-    let short = if whole { "" } else { " (PyTorch's)" };
-    let choices = [(name.as_str(), by), ("", by), ("", short)];
+    let choices = [(name.as_str(), by), ("", by), ("", "")];
     let line = |(name, by): (&str, &str)| {
         let left = format!("{gpu}{name}{rest}");
         format!("{left}{}{sum}{by}", " ".repeat(2.max(58usize.saturating_sub(left.chars().count()))))
     };
     let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= style.width);
-    fits.map_or_else(|| style.wrap("  ", &format!("{gpu}{rest}, {sum}{short}")), |line| vec![line])
+    fits.map_or_else(|| style.wrap("  ", &format!("{gpu}{rest}; {sum}")), |line| vec![line])
 }
 
 /// `weights 6.1 · gradients 0.1`; what rounds to nothing is left out.

@@ -1,6 +1,6 @@
 //! What was found: a block of lines for each leak, one for each note.
 
-use super::super::held::HeldBy;
+use super::super::held::{HeldBy, in_words};
 use super::super::later::later;
 use super::super::model::{Ended, Facts, Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
@@ -34,11 +34,9 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
 }
 
 /// What the job says where it ended too early (`preload/src/probe/questions.rs`).
-const CUT_SHORT: &str = "the job ended before the search did";
-/// What is said where no search began.
-const NOT_SEARCHED: &str = "the job ended before its objects were searched";
-/// What helps with both.
-const LONGER: &str = "A longer run gives the search more time";
+const CUT_SHORT: [&str; 2] = ["the job ended before the search did", "the job ended first"];
+/// What is said then, and where no search began.
+const NOT_SEARCHED: &str = "unknown: the job ended before strandline had searched for it";
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
@@ -133,8 +131,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     allocated(p, f, &mut say);
     match known.map(|k| &k.held_by) {
         Some(HeldBy::Found(holders)) => {
-            for (i, h) in holders.iter().enumerate() {
-                say(if i == 0 { "held by" } else { "" }, &h.in_words());
+            for (i, text) in in_words(holders).iter().enumerate() {
+                say(if i == 0 { "held by" } else { "" }, text);
             }
         }
         // What it replaces is freed each time: the statement says what has the newest.
@@ -142,16 +140,12 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
             if f.is_remade() && known.is_some_and(|k| k.kept_at.is_some()) => {}
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
-        Some(HeldBy::Skipped(why)) if why == CUT_SHORT => {
-            say("held by", &format!("unknown: {why}. {LONGER}"));
-        }
+        Some(HeldBy::Skipped(why)) if CUT_SHORT.contains(&why.as_str()) => say("held by", NOT_SEARCHED),
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotRun) if is_searchable(p, f) && !p.damage.is_empty() => {
             say("held by", &format!("unknown: {MISSING}"));
         }
-        Some(HeldBy::NotRun) if is_searchable(p, f) => {
-            say("held by", &format!("unknown: {NOT_SEARCHED}. {LONGER}"));
-        }
+        Some(HeldBy::NotRun) if is_searchable(p, f) => say("held by", NOT_SEARCHED),
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(p, f, known);
@@ -263,7 +257,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let most = if most.is_empty() { ", allocated" } else { &most };
         let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
-            "growth that has ended{place}{} (reported from {grain} {said} to {grain} {until})",
+            "growth that has ended{place}{} (it was reported as growing from {grain} {said} to {until})",
             life.unwrap_or_default()
         );
     }

@@ -6,7 +6,7 @@ use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
 use super::super::units::{plural, size, thousands};
-use super::ended::HowEnded;
+use super::ended::{HowEnded, by_alert};
 use super::phrase::{clause, forecast};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, Outcome, SelfFault, post_mortem};
@@ -34,10 +34,9 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
             "this is not called a leak, because {why}. If your code is meant to free this memory later, it did not do so in time; otherwise this is a leak that you should fix"
         ));
     }
-    if let Some((later, by)) = later(p, f).filter(|l| l.has_ended()).zip(p.by_end()) {
+    if later(p, f).is_some_and(|l| l.has_ended()) {
         return Some(format!(
-            "at that step it was not clear whether this is a leak, because {why}; {by}, {}",
-            later.words()
+            "at that step it was not clear whether this is a leak, because {why}; later it stopped growing"
         ));
     }
     Some(format!(
@@ -91,7 +90,9 @@ impl Report<'_> {
         // One is named: each name takes a look at all.
         let mut others =
             self.processes.iter().filter(|p| end(p).is_some_and(|other| Some(other) != end(lead)));
-        let how = others.next().and_then(|p| HowEnded { process: p, job: self.name(p) }.how());
+        let how = others
+            .next()
+            .and_then(|p| HowEnded { process: p, job: self.name(p), by_alert: by_alert(self) }.how());
         match (how, others.count()) {
             (None, _) => format!("The verdict is the same for {all}."),
             (Some(how), 0) => format!("The verdict is the same for {all}; {how}."),
@@ -105,7 +106,7 @@ impl Report<'_> {
     }
 
     /// What follows the phrase in the first line, with its punctuation: which process it is about, why, and how many of them
-    /// the same is said of. It begins with `.`, ` (` or ` in rank 1 (1 of 2 processes):`.
+    /// the same is said of. It begins with `.`, ` (` or ` in 1 of 2 processes, rank 1:`.
     pub fn summary(&self) -> String {
         let Some(p) = self.lead() else {
             return " (there is no recording of any process).".to_owned();
@@ -179,7 +180,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             let alike = r.processes.iter().filter(|q| q.phrase_beside() == p.phrase_beside()).count();
             let all = plural(r.processes.len() as u64, "process");
             match alike {
-                1 => format!(" in {} (1 of {all}): ", r.name(p)),
+                1 => format!(" in 1 of {all}, {}: ", r.name(p)),
                 n => format!(" in {} of {all}. The worst is {}: ", thousands(n as u64), r.name(p)),
             }
         }
@@ -199,8 +200,8 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             memory.trim_end_matches('.')
         );
     }
-    let ended =
-        HowEnded { process: p, job: if r.processes.len() > 1 { r.name(p) } else { "the job".to_owned() } };
+    let job = if r.processes.len() > 1 { r.name(p) } else { "the job".to_owned() };
+    let ended = HowEnded { process: p, job, by_alert: by_alert(r) };
     match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => match filled(p) {
             Some(text) => format!("{after}{text} {reason}."),

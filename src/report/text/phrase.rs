@@ -44,7 +44,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
             ("full after", format!("further {grain}"), " at the combined rate of all growth")
         }
         false if f.with_others => {
-            ("full after", format!("further {grain}"), " at the growth rate of reserved memory")
+            ("full after", format!("further {grain}"), ", by reserved memory, which grows faster")
         }
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")

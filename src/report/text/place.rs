@@ -2,7 +2,7 @@
 
 use super::super::files::short_path;
 use super::super::held::{HeldBy, KeptAt};
-use super::super::model::{Facts, Known, Process};
+use super::super::model::{Ended, Facts, Known, Process};
 use super::super::units::thousands;
 use crate::detect::{Finding, final_oom};
 use crate::event::{Frame, StreamId};
@@ -19,15 +19,16 @@ pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
     f.sites.first()?.site(p.replay)
 }
 
-/// `in step 3`; `after step 60, the last` where a job went on when its last step had ended; `in step 61, which failed` where it ran out of
-/// memory.
+/// `in step 3`; `after the last step (60)` where a job went on when its last step had ended; `in step 61, which failed` where it ran out of
+/// memory; `before the first step ended`.
 pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
     let (noun, steps) = (p.replay.step_source().noun(), p.replay.steps());
     match steps > 0 && step > steps && p.replay.ended().is_some() {
         true if final_oom(p.replay).is_some() => {
             format!("in {noun} {}, which failed", thousands(step.into()))
         }
-        true => format!("after {noun} {}, the last", thousands(steps.into())),
+        true => format!("after the last {noun} ({})", thousands(steps.into())),
+        false if steps == 0 && p.ended != Ended::Running => format!("before the first {noun} ended"),
         false => format!("in {noun} {}", thousands(step.into())),
     }
 }

@@ -32,7 +32,7 @@ fn run(p: &Process<'_>) -> String {
         let ran_out = p.whole.iter().flat_map(|w| w.replay.devices()).find_map(|d| d.ooms.first());
         let later = ran_out.filter(|o| o.step > n).map(|o| thousands(o.step.into()));
         let later = later.map_or_else(String::new, |n| format!("; memory ran out in step {n}"));
-        parts.push(format!("as it was at the end of step {}{later}", thousands(n.into())));
+        parts.push(format!("up to step {}{later}", thousands(n.into())));
     }
     // Where steps are backwards, each has one microbatch, and a last step that failed has begun one more: not worth a word.
     if r.microbatches() > r.steps() + 1 {
@@ -46,9 +46,9 @@ fn run(p: &Process<'_>) -> String {
     if r.coverage() == Coverage::Blocks && p.damage.is_empty() {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
-            0 => "; totals not compared with PyTorch's".to_owned(),
-            _ if r.accounting_drift().0 == 0 => "; totals match PyTorch's".to_owned(),
-            _ => format!("; totals differ from PyTorch's by {}", size(r.accounting_drift().0)),
+            0 => "; sizes not compared with PyTorch's own counters".to_owned(),
+            _ if r.accounting_drift().0 == 0 => "; sizes add up to PyTorch's own counters".to_owned(),
+            _ => format!("; sizes differ from PyTorch's own counters by {}", size(r.accounting_drift().0)),
         });
     }
     parts.push(events);
@@ -116,7 +116,9 @@ fn steps(p: &Process<'_>) -> String {
     let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
     let instead = match asked.strip_prefix("nvtx:") {
         Some(range) => format!("; no NVTX range \"{range}\" ended"),
-        None if asked == "manual" => "; --steps manual, but strandline.step() was never called".to_owned(),
+        None if asked == "manual" => {
+            "; --steps manual, but the job never called strandline.step() or strandline_step()".to_owned()
+        }
         None => String::new(),
     };
     format!("{} ({by}{instead})", plural(n, "step"))

@@ -50,8 +50,11 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let silent = plural(silent as u64, "process");
-        let text = format!("{silent}: no other findings (details: --format json)");
+        let text = match silent {
+            1 => "nothing else was found in the other process".to_owned(),
+            n => format!("nothing else was found in the other {}", plural(n as u64, "process")),
+        };
+        let text = format!("{text} (details: --format json)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

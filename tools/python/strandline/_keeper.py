@@ -63,7 +63,10 @@ def _size(at: Any) -> str:
     kind = type(at)
     if kind is _CACHE:
         return " (functools.lru_cache)"
-    return f" ({kind.__name__} of {len(at)})" if kind in _CONTAINERS else ""
+    if kind not in _CONTAINERS:
+        return ""
+    entries = "1 entry" if len(at) == 1 else f"{len(at)} entries"
+    return f" ({kind.__name__} with {entries})"
 
 
 def _key(held: dict[Any, Any], value: Any) -> Optional[str]:
@@ -132,7 +135,7 @@ def _attribute(kind: str, owner: type, key: str, below: _Step) -> Name:
 
 
 def _closed_over(function: types.FunctionType, step: _Step) -> Name:
-    text, cells = f"what {function.__qualname__} closes over", function.__closure__
+    text, cells = f"a variable that {function.__qualname__}() captured", function.__closure__
     cell = step.below
     if cells is None or cell is None or step.at is not cells:
         return Name(text)
@@ -158,7 +161,7 @@ def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[Name]:
     if type(at) is types.FunctionType:
         return _closed_over(at, step) if type(step.at) is tuple and _is_owner(at.__module__) else None
     if type(at) is types.FrameType:
-        return Name(f"a local of {at.f_code.co_name}") if _is_owner(at.f_globals.get("__name__")) else None
+        return Name(f"a local variable of {at.f_code.co_name}()") if _is_owner(at.f_globals.get("__name__")) else None
     if type(at) in (*_CONTAINERS, _CACHE) or not _is_owner(type(at).__module__):
         return None
     return _held_under("attribute", type(at), _attributes(at), step)

@@ -53,7 +53,7 @@ def command() -> str:
     """
     found = _find_command()
     if found is None:
-        raise Error("there is no command `strandline` beside this Python or on the PATH: put it there, or set STRANDLINE_BIN to it")
+        raise Error("the command `strandline` is neither beside this Python nor on the PATH: set STRANDLINE_BIN to it")
     return found
 
 
@@ -89,8 +89,7 @@ def library_path() -> str:
     path = _mapped() or _commanded()
     if path is None:
         raise Error(
-            f"{NAME} is not loaded, and there is no command `strandline` beside this Python or on the PATH: "
-            "put the command there, or set STRANDLINE_BIN to it"
+            f"{NAME} is not loaded: start the job with `strandline run`, or set STRANDLINE_BIN to the strandline command"
         )
     return path
 

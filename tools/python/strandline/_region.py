@@ -85,7 +85,7 @@ def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
     for x in lines[:_LISTED]:
         rows.append(f"  {_size.in_words(x.bytes):>10}  {_size.blocks(x.blocks):<10}  {what} {x}")
         if x.kept_by is not None:
-            rows.append(f"{'':>24}  kept by {x.kept_by}")
+            rows.append(f"{'':>24}  held by {x.kept_by}")
         if x.kept_at is not None:
             rows.append(f"{'':>24}  kept at {x.kept_at}")
         if x.modified_source is not None:

@@ -19,16 +19,16 @@ def to_bytes(size: Union[int, str]) -> int:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", size.lower()) if isinstance(size, str) else None
     if found is None or found[2] not in _UNITS:
-        raise Error(f"{size!r} is not an amount of memory: write e.g. \"1 MiB\", \"2 GB\" or a number of bytes")
+        raise Error(f"limit={size!r} is not an amount of memory: write e.g. \"1 MiB\", \"2 GB\" or a number of bytes")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
 def in_words(size: int) -> str:
     """`8.0 MiB`."""
     amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("byte" if size == 1 else "bytes", "KiB", "MiB", "GiB"):
         if amount < 1024:
-            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+            return f"{size} {unit}" if unit.startswith("byte") else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
 

@@ -21,7 +21,7 @@ pub(crate) fn main(options: &cli::Advise) -> Result<u8, Error> {
     let found = recording::find(options.recording.as_deref())?;
     let judged = analyze::judge(&found, None, &Suppressions::default(), None)?;
     if !judged.iter().any(Judged::has_blocks) {
-        let what = "no block of PyTorch's allocator was recorded, so there is nothing to advise";
+        let what = "no GPU memory allocated by PyTorch was recorded, so there is nothing to advise";
         return Err(Error::usage(what, "see why: strandline report"));
     }
     let style = terminal::style_of_stdout();

@@ -181,7 +181,7 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
                 } else {
                     format!(" {}", plural(attempt as u64 + 1, "time"))
                 };
-                return say::line(format!("{name} failed{times}: {why}; this alert was not sent there"));
+                return say::line(format!("{name} failed{times}: {why}; this alert was not passed on"));
             }
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
     let mut next = Vec::from_iter(advise);
     next.extend([
         (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),
-        (format!("strandline report{} --format json", named(place)), "for a program".to_string()),
+        (format!("strandline report{} --format json", named(place)), "for scripts".to_string()),
     ]);
     next
 }

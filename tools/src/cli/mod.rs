@@ -32,16 +32,16 @@ Examples:
 Exit status of `run`:
   the job's own, if it is not 0 (128+n for signal n); otherwise
   0          success, even with a leak
-  81         --fail-on-leak: there is a leak
-  84         --fail-on-leak: memory grows
-  83         --fail-on-leak: TOO SHORT or NOT JUDGED
-  82         ended by --on-alert abort
   2          bad usage
+  81         --fail-on-leak: there is a leak
+  82         ended by --on-alert abort
+  83         --fail-on-leak: TOO SHORT or NOT JUDGED
+  84         --fail-on-leak: memory grows
   126        the job cannot be executed
   127        the job is not found";
 
 /// Of `--known`, whose keys `docs/known.md` explains.
-const KNOWN: &str = "A JSON file of known leaks and their fixes: [{\"known\": NAME, \"kinds\": [KIND], \"files\": [FILE], \"remedy\": TEXT}, ...]; may be given several times";
+const KNOWN: &str = "A JSON file of known leaks and their fixes: [{\"known\": NAME, \"kinds\": [KIND], \"files\": [FILE], \"remedy\": TEXT}, ...], where KIND is step-growth, live-after-stream-exit, pool-growth, pinned-growth, outside-growth, deferred-free, stranded-cache, fragmentation or cycle-garbage; may be given several times";
 
 /// Finds GPU memory leaks in a PyTorch job without changing its code.
 #[derive(Parser, Debug)]
@@ -54,6 +54,14 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// `--known` of a command that judges nothing: taken, and absent from its help.
+#[derive(Args, Debug)]
+pub(crate) struct Unused {
+    #[arg(long = "known", hide = true, value_name = "FILE")]
+    #[expect(dead_code, reason = "it changes nothing")]
+    known: Vec<PathBuf>,
 }
 
 /// The commands.
@@ -100,9 +108,12 @@ pub(crate) enum Command {
 /// `strandline completions`
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// The shell to complete commands in
+    /// Your shell
     #[arg(value_enum)]
     pub(crate) shell: Shell,
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: Unused,
 }
 
 /// A shell that completes.
@@ -122,11 +133,17 @@ pub(crate) struct Man {
     /// The page of one command
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: Unused,
 }
 
 /// `strandline doctor`
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: Unused,
     /// Print only the path of libstrandline.so, for setting LD_PRELOAD by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) library: bool,
@@ -155,6 +172,9 @@ pub(crate) struct Demo {
 /// `strandline simulate`
 #[derive(Args, Debug)]
 pub(crate) struct Simulate {
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: Unused,
     /// Install transformers and accelerate as well
     #[arg(long)]
     pub(crate) with_transformers: bool,
@@ -167,7 +187,7 @@ pub(crate) struct Simulate {
     /// Print only the path of the python with the simulated GPU
     #[arg(long)]
     pub(crate) python: bool,
-    /// A command to run with the simulated GPU, whose python is the first on PATH
+    /// A command; `python` in it is the one with the simulated GPU
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

@@ -20,19 +20,19 @@ pub(crate) struct Top {
 /// What a reader of a report asks for first.
 const WORDS: &str = "\
 Words of the report:
-  step           ends with optimizer.step(), or as the line `run` of the report says; later
-                 allocations belong to the next step
+  step           ends with optimizer.step(). If something else ends it, the line `run` of the
+                 report says what. Later allocations belong to the next step
   left behind    blocks of earlier steps that were not freed; those of the last steps are too new
                  to judge
   temporaries    memory that one forward, backward or optimizer step allocates and frees
-  unclassified   of no class: workspaces of libraries, rounding, data that stays on the GPU
-  90 % interval  in nine of ten such jobs, the GPU is full within this range
-  totals match PyTorch's
-                 recorded sizes add up to PyTorch's own counters: nothing is missing";
+  unclassified   everything else: workspaces of libraries, rounding, data that stays on the GPU
+  90 % interval  in nine of ten such jobs, the GPU gets full somewhere in this range of steps
+  sizes add up to PyTorch's own counters
+                 nothing is missing in the recording";
 
 /// `strandline report`
 #[derive(Args, Debug)]
-#[command(after_help = WORDS)]
+#[command(after_help = WORDS, override_usage = "strandline report [OPTIONS] [RECORDING]")]
 pub(crate) struct Report {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
@@ -80,6 +80,9 @@ fn step_only(text: &str) -> Result<u32, String> {
 /// `strandline advise`
 #[derive(Args, Debug)]
 pub(crate) struct Advise {
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: super::Unused,
     /// A recording, or the folder of a run [default: the newest under ./strandline]
     #[arg(value_name = "REC")]
     pub(crate) recording: Option<PathBuf>,
@@ -91,11 +94,11 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder is compared with its own base
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, the runs of each subfolder are compared with the first run in it
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
-    /// or whose folders differ only in a number after -, _ or a dot (run-1, run-2), are repeats
+    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs of
+    /// one name are taken as repeats of one run, and so are folders such as run-1 and run-2
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare in both, as for `snapshot --at` [default: the peak of recordings, the end of snapshots]
@@ -112,11 +115,11 @@ pub(crate) struct Diff {
 /// How a comparison is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiffFormat {
-    /// For a person.
+    /// To read in a terminal.
     Text,
-    /// For a program; `"schema": 1`.
+    /// For scripts; `"schema": 1`.
     Json,
-    /// One page, which needs no network.
+    /// One page that works offline.
     Html,
 }
 
@@ -146,6 +149,7 @@ impl std::str::FromStr for Worse {
 
 /// `strandline export`
 #[derive(Args, Debug)]
+#[command(override_usage = "strandline export [OPTIONS] --format <FORMAT> [RECORDING]")]
 pub(crate) struct Export {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
@@ -167,8 +171,8 @@ pub(crate) struct Export {
     /// Rows in a file of the table events, about
     #[arg(long, hide = true, value_name = "ROWS", default_value_t = 1 << 24, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows_per_file: u64,
-    /// The moment whose blocks are exported: end (of the last step), now, peak, oom, step:N or mark:NAME; with --format speedscope may be
-    /// repeated [default: peak; with speedscope also end]
+    /// The moment whose blocks are exported: end (of the last step), now, peak, oom, step:N or mark:NAME. With --format speedscope, it may be
+    /// repeated [default: peak; with speedscope: peak and end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
     /// With --format folded: count every allocation, including memory that was freed later
@@ -205,7 +209,8 @@ pub(crate) enum ExportFormat {
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: from the last mark "NAME begin" to "NAME end", without the parts from "NAME skip" to "NAME count"
+    /// The region: from the last strandline.mark("NAME begin") to mark("NAME end"). Put mark("NAME skip") and mark("NAME count") around a
+    /// part to leave out. A `with strandline.watch_region():` block is "strandline region 0" (1 and so on while others are open)
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: also print which lines held the memory at the region's peak
@@ -223,6 +228,9 @@ pub(crate) struct Left {
 /// `strandline dump`
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: super::Unused,
     /// A recording, or the folder of a run that has only one
     pub(crate) recording: PathBuf,
     /// Output format
@@ -233,11 +241,11 @@ pub(crate) struct Dump {
 /// How a report is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
-    /// For a person.
+    /// To read in a terminal.
     Text,
-    /// For a program; `"schema": 1`.
+    /// For scripts; `"schema": 1`.
     Json,
-    /// One page with every step, stream and stack, which needs no network.
+    /// One page with every step, stream and stack that works offline.
     Html,
     /// Annotations for GitHub Actions.
     Github,
@@ -252,7 +260,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON; of events, one object per line.
+    /// JSON; dump prints one object per line.
     Json,
 }
 

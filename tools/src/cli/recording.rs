@@ -70,6 +70,9 @@ impl Recorded {
 /// `strandline env`
 #[derive(Args, Debug)]
 pub(crate) struct Env {
+    /// `--known`, which changes nothing here.
+    #[command(flatten)]
+    pub(crate) unused: super::Unused,
     /// Which program reads the variables
     #[arg(long, value_enum, default_value_t = EnvFormat::Sh)]
     pub(crate) format: EnvFormat,

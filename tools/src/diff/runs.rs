@@ -51,7 +51,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Modes, Error> {
         }
     }
     Modes::of(modes).ok_or_else(|| {
-        let what = "there is only one run (or repeats of one), so there is nothing to compare";
+        let what = "there is only one run (or repeats of one): give a second recording";
         let hint = "strandline diff BASE NEW, or strandline diff old=REC new=REC";
         Error::usage(what, hint)
     })

@@ -18,22 +18,21 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
     let mut all = vec![platform(), variables(std::env::vars_os())];
     all.push(program(patient));
     if let Some(python) = &patient.python {
-        all.push(torch(python, &probe::torch(python)));
+        let found = probe::torch(python);
+        all.push(torch(python, &found));
+        if matches!(found, Torch::Cuda(_) | Torch::Unknown) {
+            all.push(allocator(|name| std::env::var(name).ok()));
+        }
     }
-    all.push(allocator(|name| std::env::var(name).ok()));
     all.push(preloads(&std::env::var_os("LD_PRELOAD").unwrap_or_default()));
     all.push(device(simulated));
     if !simulated && let Some(nvml) = Nvml::load() {
         all.push(Check::good("context", context::known(&nvml)));
     }
-    all.push(match std::env::var_os(env::TAIL).filter(|t| !t.is_empty()).map(PathBuf::from) {
-        Some(tail) => {
-            room("buffers", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
-        }
-        None => {
-            Check::good("buffers", "unwritten events are kept in memory of `strandline run`, not in /dev/shm")
-        }
-    });
+    if let Some(tail) = std::env::var_os(env::TAIL).filter(|t| !t.is_empty()).map(PathBuf::from) {
+        let fix = format!("set {} to a folder on tmpfs with room", env::TAIL);
+        all.push(room("buffers", &tail, TAIL_ROOM, &fix));
+    }
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
     all
 }
@@ -116,7 +115,7 @@ fn program(patient: &Patient) -> Check {
         ),
         _ => match job::script_is_there(&patient.job.arguments) {
             Err(absent) if patient.job.is_python() => {
-                Check::bad("command", absent.to_string(), "give the script's path relative to this folder")
+                Check::bad("command", absent.to_string(), "give the script's path from this folder")
             }
             _ => Check::good("command", found),
         },

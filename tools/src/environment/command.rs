@@ -17,7 +17,7 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
         if !options.python {
             let python = python.display();
             say::line(
-                "this python has torch on a simulated GPU: computed values are meaningless, memory use is real",
+                "this python has torch on a simulated GPU: computed values are meaningless, memory use is as on a real GPU",
             );
             say::raw(&format!(
                 "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"

@@ -57,7 +57,7 @@ impl Varied<'_> {
         match answer.border {
             Border::All => {
                 format!(
-                    "{name}={value}, like every value of {given}, fits {on}: the smallest and the largest were run, {value} {spare}."
+                    "every {name} of {given} fits {on}; {name}={value} fits {spare} (the smallest and the largest were run)."
                 )
             }
             Border::None => format!("NO {name} of {given} fits {on}: {beyond}."),
@@ -85,7 +85,7 @@ impl Varied<'_> {
             lines.extend(f.lines.iter().map(|l| format!("    {}", printable(l))));
         }
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
-        lines.extend(style.wrap("  replaced  ", &format!("{}{with}", self.place.describe())));
+        lines.extend(style.wrap("  put in place of  ", &format!("{}{with}", self.place.describe())));
         if !self.needs.is_empty() {
             lines.extend(self.table(cards));
         }

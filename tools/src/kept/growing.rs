@@ -27,10 +27,10 @@ pub(super) fn of_container(type_name: &str) -> Option<&'static str> {
         "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
         "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
         "SimpleQueue" => {
-            "this queue has no limit: take out as many entries as are put in, or use a queue.Queue(maxsize=…), whose put() waits for a consumer in another thread"
+            "this queue has no limit: take out as many entries as are put in; or, if another thread takes them out, use a queue.Queue(maxsize=…), whose put() waits for that thread"
         }
         "Queue" | "LifoQueue" | "PriorityQueue" => {
-            "take out as many entries as are put in, or give it a maxsize, so that put() waits for a consumer in another thread"
+            "take out as many entries as are put in; or, if another thread takes them out, give it a maxsize, so that put() waits for that thread"
         }
         "tuple" => "keep only its newest entries, or start it again with () at the end of each epoch",
         "WeakKeyDictionary" => {

@@ -397,7 +397,7 @@ mod tests {
             let source = format!("total = 0.0\nfor x in data:\n    total += loss\n{after}\n");
             is(&source, &GRAPH(global("total", "Tensor")), 3, "total += loss")
         };
-        assert_eq!(sum("print(total / 9)"), "add a number, not a tensor with its graph: .item()");
+        assert_eq!(sum("print(total / 9)"), "add loss.item() instead of loss");
         for after in ["print(total.item() / 9)", "mean = total / 9\nprint(mean.item())"] {
             assert_eq!(sum(after), "add the tensor without its graph: .detach()", "{after}");
         }

@@ -141,7 +141,10 @@ fn of_graph<'t>(
         || sum.is_some_and(|s| reads::takes_tensor(source, s));
     Some(match is_number(source, values) {
         true if is_sum && needs_tensor => "add the tensor without its graph: .detach()".into(),
-        true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
+        true if is_sum => match one {
+            Some(value) => format!("add {value}.item() instead of {value}"),
+            None => "add a number, .item(), not a tensor with its graph".into(),
+        },
         is_number if is_number && !needs_tensor => match one {
             Some(value) => format!("keep {value}.item(), a number, not {value} with its graph"),
             None => "keep the number, not the tensor with its graph: .item()".into(),

@@ -21,7 +21,7 @@ fn about(n: u64) -> u64 {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. It leaves out cuDNN workspaces, compiled code, CUDA graphs and all NCCL groups but one: leave room for these";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. Not counted: cuDNN workspaces, compiled code, CUDA graphs, and all NCCL groups but one; leave room for them";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -100,11 +100,11 @@ impl Prediction {
                 Fits::No(least) => {
                     let missing = needed.saturating_sub(card.bytes);
                     let least = if least < missing {
-                        format!(" ({} even without cached memory)", size(least))
+                        format!(" ({} if PyTorch cached nothing)", size(least))
                     } else {
                         String::new()
                     };
-                    format!("does not fit: {} is missing{least}", size(missing))
+                    format!("does not fit: {} short{least}", size(missing))
                 }
             };
             table.row([card.name.clone(), size(card.bytes), fits]);

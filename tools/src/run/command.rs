@@ -25,7 +25,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let device = simulated.map(|s| environment::variables(&s, options.simulate)).unwrap_or_default();
     has_no_other_listener(&options.recorded)?;
     let gate = options.gate.gate();
-    let (outcome, decision) = match places(options, &job) {
+    let (outcome, decision, is_told) = match places(options, &job) {
         Ok((folder, library)) => {
             let mut variables = variables(options, &library);
             variables.extend(device);
@@ -40,15 +40,16 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
                 noted::keep(conclusion.failed.as_ref());
                 suppressions.tell_unused();
             }
+            let is_told = conclusion.is_some() && !options.quiet;
             let decision = conclusion.map_or_else(|| gate.map(|g| g.nothing()), |c| c.gate);
-            (outcome, decision)
+            (outcome, decision, is_told)
         }
         Err(why) if why.exit_status() == status::USAGE => return Err(why),
-        Err(why) => (bare::run(&job, &device, &why)?, gate.map(|g| g.nothing())),
+        Err(why) => (bare::run(&job, &device, &why)?, gate.map(|g| g.nothing()), false),
     };
     let status = exit_status(&outcome, decision.as_ref());
-    if let Some(decision) =
-        decision.filter(|d| d.status != 0 && d.status == status && outcome.seen.ended.status() == 0)
+    if let Some(decision) = decision
+        .filter(|d| !is_told && d.status != 0 && d.status == status && outcome.seen.ended.status() == 0)
     {
         say::line(decision.why);
     }

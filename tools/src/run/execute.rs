@@ -62,13 +62,14 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         let most = strandline::report::size(most.0);
         let sent = plan.alerts.sends().map(str::to_owned).into_iter();
         let sent: Vec<String> = sent.chain(plan.ship.as_ref().map(ship::Settings::sends)).collect();
-        let sent = if sent.is_empty() { String::new() } else { format!(" but {}", sent.join(" and ")) };
+        let sent = match sent.as_slice() {
+            [] => "nothing is sent anywhere".to_owned(),
+            all => format!("only {} are sent", all.join(" and ")),
+        };
         if let Some(told) = elsewhere(&plan.job, |name| std::env::var(name).ok()) {
             say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));
         }
-        say::line(format!(
-            "recording into {place} (at most {most} of disk per process; nothing is sent anywhere{sent})"
-        ));
+        say::line(format!("recording into {place} (at most {most} of disk per process; {sent})"));
     }
     let before = host::counts();
     let running = child::start(&plan.job, &variables, plan.output.as_ref())?;

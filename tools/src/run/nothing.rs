@@ -45,6 +45,23 @@ struct Facts {
     torch: Option<Torch>,
     device: bool,
     simulated: bool,
+    /// Those packages that its script imports and the simulated GPU's python may lack.
+    imports: Vec<&'static str>,
+}
+
+/// What a script imports of packages that the simulated GPU's python gets only when asked.
+fn imports(command: &[OsString]) -> Vec<&'static str> {
+    let script = command.iter().find(|word| Path::new(word).extension().is_some_and(|e| e == "py"));
+    let text = script.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let is_imported = |package: &&str| {
+        let package_of = |line: &str| {
+            let rest = line.trim_start();
+            let rest = rest.strip_prefix("import ").or_else(|| rest.strip_prefix("from "))?;
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned)
+        };
+        text.lines().any(|line| package_of(line).as_deref() == Some(*package))
+    };
+    ["transformers", "accelerate", "strandline"].into_iter().filter(is_imported).collect()
 }
 
 impl Facts {
@@ -61,10 +78,12 @@ impl Facts {
             linkage: path.as_deref().and_then(probe::linkage_of_interpreter),
             script: python.then(|| job::script_is_there(&job.arguments).err()?.to_string().into()).flatten(),
             python,
-            torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),
             simulated: plan.variables.iter().any(|(name, _)| name.starts_with(env::SIMULATOR_PREFIX))
-                || environment::is_within(),
+                || environment::is_within()
+                || path.as_deref().is_some_and(environment::is_simulated),
+            imports: imports(&job.arguments),
+            torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             ..Facts::default()
         }
     }
@@ -101,7 +120,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     }
     // Python itself ends with 2 where it cannot open the script.
     if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
-        let next = "strandline run PATH/TO/train.py    (the path relative to this folder)";
+        let next = "strandline run PATH/TO/train.py    (give the path from this folder)";
         return (format!("there was no job to record: {script}"), Some(next.to_string()));
     }
     let no_call = "no CUDA call was seen";
@@ -115,6 +134,9 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         }
         _ if has_failed => "the job failed before its first CUDA call".to_owned(),
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
+        _ if facts.python && facts.simulated => {
+            format!("{no_call}: this python has the simulated GPU, and the job did not use it")
+        }
         _ if facts.python => format!("{no_call}: the job did not use a GPU"),
         _ => format!(
             "{no_call}: the job did not use a GPU, or a program that {} started lost LD_PRELOAD (env -i, sudo, ssh)",
@@ -122,9 +144,15 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         ),
     };
     let simulate = "strandline run --simulate 24GiB …    PyTorch's own allocator on a simulated GPU";
-    let packages = "see the job's own error above; if it needs transformers or accelerate: strandline simulate --with-transformers";
     if facts.simulated && has_failed {
-        return (why, Some(packages.to_string()));
+        let packages = match facts.imports.as_slice() {
+            [] => "",
+            ["strandline"] => {
+                "; if it lacks the package strandline, install that into this python (docs/install.md)"
+            }
+            _ => "; if it needs transformers or accelerate: strandline simulate --with-transformers",
+        };
+        return (why, Some(format!("see the job's own error above{packages}")));
     }
     let no_gpu = facts.python && !has_failed && !facts.device && !facts.simulated;
     (why, no_gpu.then(|| simulate.to_string()))
@@ -159,8 +187,16 @@ mod tests {
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert_eq!(why(failed), "the job failed before its first CUDA call");
-        let failed = Facts { simulated: true, ended: Some(Ended::Exit(1)), ..python() };
-        assert!(reason(&failed).1.is_some_and(|next| next.contains("simulate --with-transformers")));
+        let next = |imports: &[&'static str]| {
+            let imports = imports.to_vec();
+            let failed = Facts { simulated: true, ended: Some(Ended::Exit(1)), imports, ..python() };
+            reason(&failed).1.expect("what to do")
+        };
+        assert_eq!(next(&[]), "see the job's own error above");
+        assert!(next(&["accelerate", "strandline"]).contains("simulate --with-transformers"));
+        assert!(next(&["strandline"]).contains("lacks the package strandline"));
+        let unused = Facts { simulated: true, ..python() };
+        assert!(why(unused).ends_with("this python has the simulated GPU, and the job did not use it"));
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
         let elsewhere = job::elsewhere(&job::Job::new(&line, None), |_| None);
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });

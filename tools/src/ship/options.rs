@@ -11,7 +11,7 @@ pub(crate) struct Options {
     /// Send the recordings to this place while the job runs: s3://bucket/run-17, gs://bucket/run-17 or az://container/run-17
     #[arg(long, value_name = "PLACE", value_parser = Address::parse)]
     ship: Option<Address>,
-    /// How often recordings are sent; if a node dies, at most this time plus one second is lost
+    /// How often recordings are sent; if a node dies, the last SECONDS + 1 s of the recording are lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     ship_every: u64,
 }

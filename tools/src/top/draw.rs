@@ -28,10 +28,10 @@ const HELP: &[(&str, &str)] = &[
     ("", ""),
     ("ALLOC", "memory of live tensors, in GiB; PEAK: the highest so far"),
     ("RESERV", "memory that PyTorch has reserved"),
-    ("TREND", "ALLOC in the last ten minutes, from zero to its highest"),
-    ("GROWTH", "memory that is never freed, per step (mb: microbatch)"),
-    ("FULL IN", "when the device is full, at the present rate"),
-    ("LAST", "time since the last event: long for a rank that hangs"),
+    ("TREND", "ALLOC over the last ten minutes"),
+    ("GROWTH", "memory added per step and not yet freed (mb: microbatch)"),
+    ("FULL IN", "when the device is full, at the current rate"),
+    ("LAST", "time since its last event; if long, it may hang"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.
 const FAR: u64 = 100_000;

@@ -44,11 +44,9 @@ pub(crate) fn find(command: &[OsString], name: &str, alone: bool) -> Result<Plac
 /// # Errors
 /// As [`find`].
 pub(crate) fn find_given(command: &[OsString], name: &str) -> Result<Place, Error> {
-    named(command, name).or_else(|| variable(name)).ok_or_else(|| {
-        nowhere(name).hint(format!(
-            "to add an option that is not there yet, write it as the job takes it: --try \"--{name} …\""
-        ))
-    })
+    named(command, name)
+        .or_else(|| variable(name))
+        .ok_or_else(|| nowhere(name).hint(format!("to add a new option: --try \"--{name} …\"")))
 }
 
 /// What may stand for the only name.
@@ -87,7 +85,7 @@ fn variable(name: &str) -> Option<Place> {
 
 fn nowhere(name: &str) -> Error {
     let what = format!(
-        "nowhere to put {name}: the command has neither {{{name}}} nor an option --{name} with a value, and no environment variable has that name"
+        "nowhere to put {name}: the command has neither {{{name}}} nor an option --{name} with a value, and no environment variable {name} is set"
     );
     Error::new(what).status(status::USAGE)
 }

@@ -13,7 +13,7 @@ function finding(f) {
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
   const ended = f.withdrawn_step !== null;
-  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
+  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : (f.headline || f.kind.replaceAll("-", " ")).replace(/\bgrows\b/, ended ? `grew until ${unit()} ${number(f.withdrawn_step)},` : "grows")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
@@ -22,7 +22,7 @@ function finding(f) {
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
-    say("because", `reported from ${unit()} ${number(f.detected_step)} to ${unit()} ${number(f.withdrawn_step)}${life ? `: all of it was freed, after up to ${plural(life.value, noun(f.grain))}` : ""}`);
+    say("because", `it was reported as growing from ${unit()} ${number(f.detected_step)} to ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
@@ -47,7 +47,7 @@ function finding(f) {
     const more = el("details");
     const stack = el("pre");
     site.frames.forEach((x, i) => stack.append(i ? "\n" : "", linked(x, place(x)), ` ${x.function}`));
-    more.append(el("summary", "stack and lines"), stack);
+    more.append(el("summary", "full stack"), stack);
     f.sites.forEach(s => { const x = s.your_line || s.frames[0]; if (x) more.append(el("div", `${(s.share * 100).toFixed(1)} %  ${near(x)} ${called(x)}`, "soft")); });
     box.append(more);
   }
@@ -62,11 +62,11 @@ function ahead(p, f) {
   const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
     && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
   if (p.findings.some(sooner)) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the combined rate of all growth" : " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : ", by reserved memory, which grows faster" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
   const word = noun(f.grain), s = word === "second" ? exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
-  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && "," + rate}${range || ""}` });
+  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: range || "" });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);

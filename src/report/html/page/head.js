@@ -9,7 +9,8 @@ function head() {
   $("tool").textContent = r.tool;
   const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
   const drawn = gpus > lanes.length ? `${lanes.length} of ${gpus} GPUs have charts here: those of the processes at the top of the table` : "";
-  $("facts").textContent = [(r.command || []).map((word, i) => i ? word : word.replace(/^.*\//, "")).join(" "), drawn].filter(Boolean).join(" · ");
+  const isWorker = (r.command || []).some(word => word.includes("multiprocessing.spawn"));
+  $("facts").textContent = [isWorker ? "a multiprocessing worker" : (r.command || []).map((word, i) => i ? word : word.replace(/^.*\//, "")).join(" "), drawn].filter(Boolean).join(" · ");
   $("failure").hidden = !told.failed.some(said => said.length);
   told.order.filter(i => told.failed[i].length).forEach(i => {
     const list = el("dl");

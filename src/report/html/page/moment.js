@@ -19,7 +19,7 @@ function moment() {
   const list = columns().map(s => [s.name, s.bytes[i], "", s.color]).filter(r => r[1] > 0).sort((a, b) => b[1] - a[1]);
   const cls = grown() ? grown().certainty === "leak" ? "bad" : "doubt" : "soft";
   if (c.left[i]) list.unshift([`of this, left behind by earlier ${unit()}s`, c.left[i], cls]);
-  if (c.pending[i]) list.push(["also: freed, waiting for a stream", c.pending[i], "soft"]);
+  if (c.pending[i]) list.push(["also: freed, but a stream may still use it", c.pending[i], "soft"]);
   rows("held", list.slice(0, 16), c.allocated[i]);
   const fill = (known, whole) => {
     const sum = known.reduce((n, r) => n + r[1], 0);

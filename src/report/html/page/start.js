@@ -10,7 +10,7 @@ function all() {
   document.documentElement.dataset.grows = leak ? leak.certainty : "";
   $("timeline-title").textContent = `Memory at the end of each ${unit()}`;
   const isAfter = lane.d.peak_step > lane.p.steps && !lane.d.oom;
-  $("within-title").textContent = isAfter ? `Memory within the last ${unit()} and after it` : `Memory within the ${unit()} of the peak`;
+  $("within-title").textContent = isAfter ? `Memory during the last ${unit()} and after it` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
   $("ages-title").textContent = `Memory held at the end, by the ${unit()} that allocated it`;
   $("hint").textContent = `Click a ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
   steps(); moment(); within(); ages(); flame(); lines();
