@@ -14,7 +14,10 @@ const SUITE: &str = "tests/python/pytest_suite";
 const KEPT_BY: [(&str, &str); 6] = [
     ("test_a_list_of_the_module_keeps", "test_planted.HISTORY (list with 3 entries)"),
     ("test_a_cache_without_bound_keeps", "test_planted.looked_up (functools.lru_cache)"),
-    ("test_an_exception_keeps_its_frames", "a local variable of fails(), in test_planted.FAILURES (list with 3 entries)"),
+    (
+        "test_an_exception_keeps_its_frames",
+        "a local variable of fails(), in test_planted.FAILURES (list with 3 entries)",
+    ),
     (
         "test_a_hook_that_stays_keeps",
         "Recorder.seen (list with 3 entries), in Linear._forward_hooks (OrderedDict with 3 entries)",
@@ -318,6 +321,9 @@ fn objects_of_pytest_and_of_the_plugin_are_not_named() {
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("1.0 MiB left behind") && said.contains("2.0 MiB left behind"), "{said}");
     let kept: Vec<_> = said.lines().filter_map(|l| l.trim().strip_prefix("held by ")).collect();
-    let right = ["Linear._buffers (dict with 1 entry)", "a local variable of fails(), in test_one.failures (list with 2 entries)"];
+    let right = [
+        "Linear._buffers (dict with 1 entry)",
+        "a local variable of fails(), in test_one.failures (list with 2 entries)",
+    ];
     assert_eq!(kept, right, "{said}");
 }

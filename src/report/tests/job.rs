@@ -259,7 +259,7 @@ fn known(replay: &Replay, f: &Finding) -> Known {
         ..Holder::default()
     };
     let text =
-        "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\" (1.4 still has #5730)".into();
+        "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\" (1.4 fixes this leak, but not #5730)".into();
     Known { held_by: HeldBy::Found(vec![stash]), fix: Some(Fix { known, text }), ..Known::default() }
 }
 

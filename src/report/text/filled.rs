@@ -6,8 +6,8 @@ use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, thousands};
 use super::place::in_step;
 use crate::detect::{Finding, GrainName, Outcome};
-use crate::replay::anatomy::At;
 use crate::replay::GRACE;
+use crate::replay::anatomy::At;
 
 /// Columns of the rows' names.
 const NAMES: usize = 17;

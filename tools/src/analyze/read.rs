@@ -19,7 +19,7 @@ use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_aft
 use strandline::event::steps::Iterations;
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
-use strandline::report::{self as print, Ended, snapshot};
+use strandline::report::{self as print, Ended, HeldBy, snapshot};
 
 impl Judged {
     /// Reads and judges a recording, but for what is suppressed; what filled its devices is not known then ([`Judged::measured`]).
@@ -126,8 +126,15 @@ impl Judged {
                 open.findings().iter().zip(&open.known).find(|(g, _)| (g.id, g.kind) == (f.id, f.kind));
             if let Some((_, real)) = real {
                 let mut kept = share.kept(real, cwd);
-                // The advice at the statement would name what it names.
-                kept.kept_at.iter_mut().for_each(|k| k.remedy = f.kind.remedy().map(str::to_owned));
+                // The advice at the statement would name what it names: that which fits the holder stands for it.
+                let info = f.kind.info();
+                let of_holder = match &real.held_by {
+                    HeldBy::Found(all) if all.iter().any(|h| h.graph) => info.remedy_with_graph,
+                    HeldBy::Found(_) => info.remedy_without_graph,
+                    _ => None,
+                };
+                let remedy = of_holder.or(info.remedy);
+                kept.kept_at.iter_mut().for_each(|k| k.remedy = remedy.map(str::to_owned));
                 (known.kept_at, known.kept_too, known.modified) =
                     (kept.kept_at, kept.kept_too, kept.modified);
             }

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(fix.known, "huggingface/trl#5700");
         assert_eq!(
             fix.text,
-            "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\" (1.4 still has #5730)"
+            "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\" (1.4 fixes this leak, but not #5730)"
         );
         assert_eq!(side(Some("trl-1.16.0")), None, "1.16 is newer than 1.4: what is fixed is not proposed");
         assert!(side(None).is_some_and(|f| !f.text.contains("you have")), "on another machine");
