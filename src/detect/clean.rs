@@ -62,7 +62,17 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
         return format!("the growth that was found is in a buffer with a limit (see its note); {other}");
     }
     let is_small = |f: &Finding| f.is_small() && f.withdrawn_step.is_none();
-    let said = if all.iter().any(stopped) {
+    let ended: Vec<&Finding> = all.iter().filter(|f| stopped(f)).collect();
+    if let [f] = &ended[..]
+        && f.sites.len() == 1
+    {
+        let (noun, step) = (f.grain.noun(), f.withdrawn_step.unwrap_or(0));
+        return format!(
+            "memory of one line grew for a while, and had stopped by {noun} {}; no other line of code",
+            thousands(step.into())
+        );
+    }
+    let said = if !ended.is_empty() {
         "the growth that was found has stopped; no other line of code"
     } else if all.iter().any(Finding::is_suppressed) {
         "apart from suppressed findings, no line of code"

@@ -117,7 +117,7 @@ fn steps(p: &Process<'_>) -> String {
     let instead = match asked.strip_prefix("nvtx:") {
         Some(range) => format!("; no NVTX range \"{range}\" ended"),
         None if asked == "manual" => {
-            "; --steps manual, but the job never called strandline.step() or strandline_step()".to_owned()
+            "; --steps manual, but the job never called strandline.step()".to_owned()
         }
         None => String::new(),
     };

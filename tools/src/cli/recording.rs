@@ -44,7 +44,7 @@ pub(crate) struct Recorded {
     /// Which stacks to record with each allocation [default: python]
     #[arg(long, value_enum)]
     pub(crate) stacks: Option<Stacks>,
-    /// What a step is: auto (optimizer steps, else backward passes), manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name [default: auto]
+    /// What a step is: auto (optimizer steps, else backward passes), manual (the job calls strandline.step()), every:SECONDS, or nvtx:NAME, the NVTX range of that name [default: auto]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Maximum recording size per process [default: 256MiB]

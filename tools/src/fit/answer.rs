@@ -85,7 +85,10 @@ impl Varied<'_> {
             lines.extend(f.lines.iter().map(|l| format!("    {}", printable(l))));
         }
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
-        lines.extend(style.wrap("  put in place of  ", &format!("{}{with}", self.place.describe())));
+        lines.extend(style.wrap(
+            "  value     ",
+            &format!("{} was put in place of {}{with}", self.asked.name, self.place.describe()),
+        ));
         if !self.needs.is_empty() {
             lines.extend(self.table(cards));
         }

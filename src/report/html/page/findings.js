@@ -12,8 +12,9 @@ function finding(f) {
   const box = el("div", undefined, ("finding " + cls).trim()), list = el("dl"), site = f.sites[0] || { frames: [] };
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
-  const ended = f.withdrawn_step !== null;
-  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : (f.headline || f.kind.replaceAll("-", " ")).replace(/\bgrows\b/, ended ? `grew until ${unit()} ${number(f.withdrawn_step)},` : "grows")}`);
+  const ended = f.withdrawn_step !== null, headed = f.headline || f.kind.replaceAll("-", " ");
+  const headline = ended ? `${headed.replace(/\bgrows\b/, "grew")} until ${unit()} ${number(f.withdrawn_step)}` : headed;
+  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : headline}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
