@@ -3,9 +3,8 @@
 use super::after_steps::most_after_steps;
 use super::amounts::{plural, size, thousands};
 use super::certainty::Certainty;
-use super::detector::LEAST;
 use super::finding::{Finding, GrainName};
-use super::growth::MIN_MARKS;
+use super::growth::{LEAST_RATE, MIN_MARKS};
 use super::oom::rising;
 use super::rise::Rise;
 use crate::event::steps::StepSource;
@@ -24,7 +23,7 @@ pub(super) fn nothing_leaks(replay: &Replay, all: &[Finding], detectable: Option
     let least = detectable.map_or_else(String::new, |bytes| {
         let per = GrainName::of(replay, Grain::Step).per();
         let less =
-            if bytes > LEAST { "; less could hide among blocks that are too new to judge" } else { "" };
+            if bytes > LEAST_RATE { "; less could hide among blocks that are too new to judge" } else { "" };
         format!(" (growth above {} {per} would have been found{less})", size(bytes as u64))
     });
     let (peaks, has_grown) = (higher_peaks(replay), all.iter().any(stopped));

@@ -44,8 +44,6 @@ pub struct Detector {
 const EVERY: u32 = 128;
 /// So many marks are all judged; later, one in each 16,384th of the run, so that a long one is not judged ever more often.
 const ALL: u32 = 1 << 14;
-/// Growth below which nothing is said, in bytes a step: what [`Detector::detectable`] is at least.
-pub(super) const LEAST: f64 = 4096.0;
 
 impl Detector {
     /// A detector that has seen nothing.
@@ -172,7 +170,7 @@ impl Detector {
             }
         }
         let all = many.saturating_add(if when.len() >= BIRTHS as usize { few } else { 0 });
-        Some((all as f64 / f64::from(steps.max(1))).max(LEAST))
+        Some((all as f64 / f64::from(steps.max(1))).max(growth::LEAST_RATE))
     }
 
     /// Cohorts that grow as of the last marks. By step where it is seen by step, else by microbatch.

@@ -8,6 +8,8 @@ use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track
 
 /// Marks that must lie behind before a job is called clean.
 pub(super) const MIN_MARKS: u32 = 12;
+/// Growth below which nothing is said, in bytes a step: what `Detector::detectable` is at least.
+pub(super) const LEAST_RATE: f64 = 4096.0;
 
 /// Marks that tell how fast it grows lately, at least.
 const LATELY: u32 = 16;

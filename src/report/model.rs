@@ -458,16 +458,7 @@ fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
     }
 }
 
-/// Whether PyTorch's `save_on_cpu` allocated it, for an autograd graph.
-fn is_saved_by_graph(p: &Process<'_>, f: &Finding) -> bool {
-    let stack = f.sites.first().and_then(|s| s.site(p.replay)).map(|s| s.stack);
-    stack.is_some_and(|stack| p.names.frames(stack).any(|f| f.function.ends_with("pack_to_cpu")))
-}
-
 fn general_remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
-    if let Some(remedy) = f.kind.info().remedy_with_graph.filter(|_| is_saved_by_graph(p, f)) {
-        return Some(remedy);
-    }
     let without_torch = ["CUDA", "CuPy", "XLA"].map(Some).contains(&Facts::of(p.replay).text("allocator"));
     if without_torch { f.kind.remedy_without_torch() } else { f.kind.remedy() }
 }

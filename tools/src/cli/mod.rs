@@ -59,9 +59,8 @@ pub(crate) struct Cli {
 /// `--known` of a command that judges nothing: taken, and absent from its help.
 #[derive(Args, Debug)]
 pub(crate) struct Unused {
-    #[arg(long = "known", hide = true, value_name = "FILE")]
-    #[expect(dead_code, reason = "it changes nothing")]
-    known: Vec<PathBuf>,
+    #[arg(id = "known", long = "known", hide = true, value_name = "FILE")]
+    _known: Vec<PathBuf>,
 }
 
 /// The commands.
