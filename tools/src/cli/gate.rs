@@ -37,3 +37,10 @@ impl Gate {
         Ok(analyze::Suppressions::read(&self.suppressions)?.allowing(self.allow_growth))
     }
 }
+
+/// `--known` of a command that judges nothing: taken, and absent from its help.
+#[derive(Args, Debug)]
+pub(crate) struct Unused {
+    #[arg(id = "known", long = "known", hide = true, value_name = "FILE")]
+    _known: Vec<PathBuf>,
+}

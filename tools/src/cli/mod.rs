@@ -11,6 +11,7 @@ mod recording;
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use gate::Unused;
 pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
     Advise, Diff, DiffFormat, Dump, DumpFormat, Export, ExportFormat, Left, LinksTo, Report, ReportFormat,
@@ -54,13 +55,6 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// `--known` of a command that judges nothing: taken, and absent from its help.
-#[derive(Args, Debug)]
-pub(crate) struct Unused {
-    #[arg(id = "known", long = "known", hide = true, value_name = "FILE")]
-    _known: Vec<PathBuf>,
 }
 
 /// The commands.

@@ -1,6 +1,6 @@
 //! What is read of a recording: options of `report`, `diff`, `export`, `dump` and `top`.
 
-use super::gate::Gate;
+use super::gate::{Gate, Unused};
 use crate::analyze::Moment;
 use crate::size::Size;
 use clap::{Args, ValueEnum};
@@ -82,7 +82,7 @@ fn step_only(text: &str) -> Result<u32, String> {
 pub(crate) struct Advise {
     /// `--known`, which changes nothing here.
     #[command(flatten)]
-    pub(crate) unused: super::Unused,
+    pub(crate) unused: Unused,
     /// A recording, or the folder of a run [default: the newest under ./strandline]
     #[arg(value_name = "REC")]
     pub(crate) recording: Option<PathBuf>,
@@ -230,7 +230,7 @@ pub(crate) struct Left {
 pub(crate) struct Dump {
     /// `--known`, which changes nothing here.
     #[command(flatten)]
-    pub(crate) unused: super::Unused,
+    pub(crate) unused: Unused,
     /// A recording, or the folder of a run that has only one
     pub(crate) recording: PathBuf,
     /// Output format

@@ -1,6 +1,6 @@
 //! What a recording is told to be: options of `run`, `env` and `watch`.
 
-use super::gate::Gate;
+use super::gate::{Gate, Unused};
 use crate::alert::Alerts;
 use crate::ship;
 use crate::size::{self, Size};
@@ -72,7 +72,7 @@ impl Recorded {
 pub(crate) struct Env {
     /// `--known`, which changes nothing here.
     #[command(flatten)]
-    pub(crate) unused: super::Unused,
+    pub(crate) unused: Unused,
     /// Which program reads the variables
     #[arg(long, value_enum, default_value_t = EnvFormat::Sh)]
     pub(crate) format: EnvFormat,
