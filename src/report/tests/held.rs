@@ -99,6 +99,13 @@ fn what_was_counted_says_when_and_where_it_ends() {
     assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
     assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));
     assert_eq!((&told["shrank"], &told["reachable"]), (&json!(true), &json!(true)));
+    // Deques of a container have come since, and no more do.
+    let more = |open: bool| json!([{ "name": "q, a local of f", "counts": [], "most": 1200, "open": open }]);
+    let most = |open| match HeldBy::of(&finding, &answer, &more(open), &step_at) {
+        HeldBy::Found(all) => all[0].bound.as_ref().map(|b| b.entries),
+        _ => None,
+    };
+    assert_eq!((most(false), most(true)), (Some(1200), None));
     // What a shorter search had found, and a longer one did not find again, was counted then.
     let early = json!({ "status": "found", "holders": [finding["holders"][1]], "blocks": 2, "at_ns": 1_000_000_000u64 });
     let HeldBy::Found(all) = HeldBy::of(&early, &answer, &json!([]), &step_at) else { panic!("found") };
