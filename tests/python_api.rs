@@ -423,7 +423,7 @@ except strandline.Error as e:
     let output = run.env("PATH", "/usr/bin:/bin").output().expect("Python starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("no command `strandline`"), "{said}");
+    assert!(said.contains("set STRANDLINE_BIN to the strandline command"), "{said}");
 }
 
 /// The document's file of tests does what the document says.
