@@ -84,9 +84,11 @@ fn three_ranks_that_differ_are_named_among_sixty_four() {
     let since = found.iter().find(|f| f.1 == "peak_bytes").and_then(|f| f.2);
     assert_eq!(since, Some(9), "{found:?}");
     let text = strandline(&["report", &fleet]);
-    for line in
-        ["GROWING in rank 17 (1 of 63 processes)", "differ from the other ranks", "rank 30 on node-003: "]
-    {
+    for line in [
+        "GROWING in 1 of 63 processes, rank 17: memory grows",
+        "differ from the other ranks",
+        "rank 30 on node-003: ",
+    ] {
         assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(line), "{line}: {text}");
     }
     assert!(text.contains("62 of 64 ranks have a recording here; there is none for rank 62 to 63"), "{text}");

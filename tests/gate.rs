@@ -35,8 +35,9 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
         let words = ["run", "--fail-on-leak", "-o", out, "--", job[0], job[1]];
         let (status, _, stderr) = strandline(&folder, &words, &[("STRANDLINE_SIM_TOTAL", &size.to_string())]);
         assert_eq!(status, 84, "on {size} bytes: {stderr}");
-        let why = stderr.lines().find(|l| l.starts_with("strandline: exit status 84")).expect("why");
-        assert!(why.contains("64") && why.contains("judged.py:2"), "{why}");
+        let told = unwrapped(&stderr);
+        assert!(told.contains("exit 84: memory grows (--fail-on-leak)"), "{told}");
+        assert!(told.contains("grows by 64 MiB every step") && told.contains("judged.py:2"), "{told}");
     }
 
     let report = |more: &[&str], variables: &[(&str, &str)]| {

@@ -23,7 +23,7 @@ impl fmt::Display for Damage {
             None => write!(f, "in the tail: {}", self.what)?,
         }
         match self.records {
-            Some(n) => write!(f, " ({n} events missing)"),
+            Some(n) => write!(f, " (events missing: {n})"),
             None => Ok(()),
         }
     }

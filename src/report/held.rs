@@ -355,8 +355,18 @@ pub(super) fn in_words(all: &[Holder]) -> Vec<String> {
         }
         None => h.in_words(),
     };
-    all.iter().enumerate().filter(|(i, h)| !is_second(*i, h)).map(|(_, h)| one(h)).collect()
+    let mut said: Vec<String> =
+        all.iter().enumerate().filter(|(i, h)| !is_second(*i, h)).map(|(_, h)| one(h)).collect();
+    // One that has little of them is not who keeps them.
+    let found: f64 = all.iter().map(|h| h.share).sum();
+    if found < HALF && !said.is_empty() {
+        said.push(format!("what holds the other {} was not found", percent(1.0 - found)));
+    }
+    said
 }
+
+/// Where holders have less of the blocks than this, it is said of the others that nobody is known.
+const HALF: f64 = 0.5;
 
 /// A variable of a function as people call it: `the local variable x of one()` of the recorded `x, a local of one`.
 fn spoken(name: &str) -> String {

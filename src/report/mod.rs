@@ -38,4 +38,6 @@ pub use model::{
 pub use processes::{IDLE, Namesakes};
 pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};
-pub use units::{TableUnit, duration, numbered, percent, plural, quantity, seconds, size, size_f, thousands};
+pub use units::{
+    TableUnit, duration, numbered, percent, plural, quantity, rounded, seconds, size, size_f, thousands,
+};

@@ -150,6 +150,12 @@ impl TableUnit {
     }
 }
 
+/// A forecast in three figures: nobody knows more.
+pub fn rounded(n: u64) -> u64 {
+    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    n.saturating_add(unit / 2) / unit * unit
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

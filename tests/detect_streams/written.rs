@@ -322,7 +322,7 @@ fn a_queue_that_fills_on_a_side_stream_is_no_leak() {
 #[test]
 fn the_sentence_says_whether_the_stream_is_idle() {
     for (sync, leave, kind, words) in [
-        (true, true, Kind::LiveAfterStreamExit, "all GPU work that used them has finished"),
+        (true, true, Kind::LiveAfterStreamExit, "the GPU has finished with all of them"),
         (false, true, Kind::LiveAfterStreamExit, "is not known"),
         (false, false, Kind::StepGrowth, "were still live"),
     ] {

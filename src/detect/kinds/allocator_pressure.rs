@@ -39,7 +39,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
             "because the card is nearly full; the job waits for the GPU each time. A slightly smaller batch avoids this"
         }
         false => {
-            "although the card is not full: torch.cuda.empty_cache() in the loop causes this and costs time"
+            "although the card is not full: this comes from torch.cuda.empty_cache() in the loop, or from code that calls it, and costs time"
         }
     };
     let mut sites = Sites::default();

@@ -74,7 +74,7 @@ pub fn alert(
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
     let by = kept_by(known).map(|by| format!(": {by}")).unwrap_or_default();
     let (gpu, what, place) = (f.device.0, what(p, f), file(p, f));
-    let mut out = vec![format!("strandline: HOLDER of the {what} at {place}, GPU {gpu}{by}")];
+    let mut out = vec![format!("strandline: HOLDER of the {what} at {place} on GPU {gpu} found{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         in_words(holders).iter().for_each(|text| out.extend(style.wrap("  held   ", text)));
     }

@@ -13,7 +13,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let rest = if p.replay.events() == 0 {
         "None of its events can be read"
     } else {
-        "What is missing is in no figure of this report, and its steps are not counted"
+        "This report leaves the missing part out: neither its memory nor its steps are counted"
     };
     let text = style.wrap("  damage ", &format!("{what}. {rest}"));
     text.into_iter().map(|l| style.paint(Ink::Doubt, &l)).collect()

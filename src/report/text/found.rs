@@ -257,7 +257,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let most = if most.is_empty() { ", allocated" } else { &most };
         let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
-            "growth that has ended{place}{} (it was reported as growing from {grain} {said} to {until})",
+            "growth that has ended{place}{} (it was seen growing from {grain} {said} to {until})",
             life.unwrap_or_default()
         );
     }

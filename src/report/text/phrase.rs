@@ -1,7 +1,7 @@
 //! How much and how soon, in words that the parts of the report share.
 
 use super::super::model::{Ended, Process};
-use super::super::units::{plural, seconds, size_f, thousands};
+use super::super::units::{plural, rounded, seconds, size_f, thousands};
 use crate::detect::{Finding, GrainName, SecondsToOom};
 
 /// A reason as a sentence: a capital, no full stop.
@@ -86,12 +86,6 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         }
     };
     Some((label, text))
-}
-
-/// A forecast in three figures: nobody knows more.
-fn rounded(n: u64) -> u64 {
-    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
-    n.saturating_add(unit / 2) / unit * unit
 }
 
 /// A number down to its first digit.

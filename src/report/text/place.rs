@@ -20,7 +20,7 @@ pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
 }
 
 /// `in step 3`; `after the last step (60)` where a job went on when its last step had ended; `in step 61, which failed` where it ran out of
-/// memory; `before the first step ended`.
+/// memory; `(no step ended)`.
 pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
     let (noun, steps) = (p.replay.step_source().noun(), p.replay.steps());
     match steps > 0 && step > steps && p.replay.ended().is_some() {
@@ -28,7 +28,7 @@ pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
             format!("in {noun} {}, which failed", thousands(step.into()))
         }
         true => format!("after the last {noun} ({})", thousands(steps.into())),
-        false if steps == 0 && p.ended != Ended::Running => format!("before the first {noun} ended"),
+        false if steps == 0 && p.ended != Ended::Running => format!("(no {noun} ended)"),
         false => format!("in {noun} {}", thousands(step.into())),
     }
 }

@@ -31,8 +31,9 @@ fn run(p: &Process<'_>) -> String {
     if let Some(n) = p.at_step {
         let ran_out = p.whole.iter().flat_map(|w| w.replay.devices()).find_map(|d| d.ooms.first());
         let later = ran_out.filter(|o| o.step > n).map(|o| thousands(o.step.into()));
-        let later = later.map_or_else(String::new, |n| format!("; memory ran out in step {n}"));
-        parts.push(format!("up to step {}{later}", thousands(n.into())));
+        let noun = r.step_source().noun();
+        let later = later.map_or_else(String::new, |n| format!("; memory ran out in {noun} {n}"));
+        parts.push(format!("up to {noun} {}{later}", thousands(n.into())));
     }
     // Where steps are backwards, each has one microbatch, and a last step that failed has begun one more: not worth a word.
     if r.microbatches() > r.steps() + 1 {

@@ -79,9 +79,10 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
         let is_seen = p.at_step.is_none_or(|n| k.step <= n);
         if !table && is_seen && k.bytes.0 > 0 {
             let text = format!(
-                "{} allocated on GPU {} in step {}, {} reserved",
+                "{} allocated on GPU {} in {} {}, {} reserved",
                 size(k.bytes.0),
                 d.id.0,
+                p.replay.step_source().noun(),
                 thousands(k.step.into()),
                 size(d.peak_reserved.bytes.0)
             );

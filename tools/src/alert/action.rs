@@ -40,16 +40,18 @@ impl FromStr for Action {
                 Ok(s) => Ok(Action::Abort(Duration::from_secs(s.into()))),
                 Err(_) => Err(bad("the grace period must be a number of seconds")),
             },
-            ("exec", _) => Ok(Action::Exec(value("there is no command after exec:")?.to_string())),
+            ("exec", _) => {
+                Ok(Action::Exec(value("write a command after it, as in exec:'./tell.sh'")?.to_string()))
+            }
             ("webhook", _) => {
-                let url = value("there is no address after webhook:")?;
+                let url = value("write an address after it, as in webhook:https://host/path")?;
                 match url.starts_with("http://") || url.starts_with("https://") {
                     true => Ok(Action::Webhook(url.to_string())),
                     false => Err(bad("the address must begin with http:// or https://")),
                 }
             }
             ("signal", _) => {
-                let name = value("there is no signal after signal:")?;
+                let name = value("write a signal after it, as in signal:USR1")?;
                 signal(name)
                     .map(Action::Signal)
                     .ok_or_else(|| bad("this signal is unknown; write for example signal:USR1"))

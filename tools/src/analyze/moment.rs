@@ -137,7 +137,12 @@ fn range(judged: &Judged) -> String {
     match judged.steps.ended() {
         Some((first, to)) => {
             let last = u64::from(to.max(judged.replay.steps()));
-            format!("this recording has steps {} to {}", thousands(first.into()), thousands(last))
+            let noun = judged.replay.step_source().noun();
+            format!(
+                "this recording goes from {noun} {} to {noun} {}",
+                thousands(first.into()),
+                thousands(last)
+            )
         }
         None => "no step has ended in this recording".into(),
     }

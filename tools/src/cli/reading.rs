@@ -245,7 +245,7 @@ pub(crate) enum ReportFormat {
     Text,
     /// For scripts; `"schema": 1`.
     Json,
-    /// One page with every step, stream and stack that works offline.
+    /// One page, which works offline, with every step, stream and stack.
     Html,
     /// Annotations for GitHub Actions.
     Github,
@@ -260,7 +260,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON; dump prints one object per line.
+    /// JSON; of events, one object in each line.
     Json,
 }
 

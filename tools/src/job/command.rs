@@ -116,6 +116,10 @@ pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
             say::path(&path)
         ))
         .status(status::NOT_FOUND),
+        _ if Path::new(&job.program).is_dir() => {
+            Error::new(format!("{program}: cannot be executed: it is a folder"))
+                .status(status::NOT_EXECUTABLE)
+        }
         _ => Error::new(format!("{program}: cannot be executed: {error}")).status(status::NOT_EXECUTABLE),
     }
 }

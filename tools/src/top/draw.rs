@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use strandline::report::{curve, duration, plural, seconds, size, size_f, thousands};
+use strandline::report::{curve, duration, plural, rounded, seconds, size, size_f, thousands};
 
 /// Lines beside the rows and the detail: title, columns, footer.
 const FIXED: u16 = 3;
@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("TREND", "ALLOC over the last ten minutes"),
     ("GROWTH", "memory added per step and not yet freed (mb: microbatch)"),
     ("FULL IN", "when the device is full, at the current rate"),
-    ("LAST", "time since its last event; if long, it may hang"),
+    ("LAST", "time since the job's last event; if it is long, the job may be stuck"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.
 const FAR: u64 = 100_000;
@@ -235,7 +235,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![rule(&r.title, width)];
     lines.push(Line::raw(format!(" {}", r.verdict)));
     if let Some(g) = &r.growth {
-        lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), noun(g.per), forecast(g))));
+        lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), noun(g.per), forecast(g, r.ended))));
         if let Some(kept) = &g.kept {
             lines.push(Line::raw(format!("   kept by {kept}")));
         }
@@ -274,12 +274,18 @@ fn noun(per: &str) -> &str {
     }
 }
 
-fn forecast(g: &Growth) -> String {
+/// When the device is full; of a process that has ended, when it would have been.
+fn forecast(g: &Growth, ended: bool) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
-    let high = if f.high == u64::MAX { "never".into() } else { thousands(f.high) };
-    let time = g.seconds.map(|s| format!(", {} from now", seconds(s)));
-    let marks = plural(f.mid, noun(g.per));
-    format!(", full in about {marks} ({} to {high}){}", thousands(f.low), time.unwrap_or_default())
+    let high = if f.high == u64::MAX { "never".into() } else { thousands(rounded(f.high)) };
+    let time = g.seconds.filter(|_| !ended).map(|s| format!(", {} from now", seconds(s)));
+    let when = if ended { "would have been full after" } else { "full in" };
+    // Its seconds are those with GPU memory in use: others pass, too.
+    if let Some(s) = g.seconds.filter(|_| g.per == "s") {
+        return format!(", {when} about {}", seconds(s));
+    }
+    let marks = plural(rounded(f.mid), noun(g.per));
+    format!(", {when} about {marks} ({} to {high}){}", thousands(rounded(f.low)), time.unwrap_or_default())
 }
 
 fn rule(text: &str, width: usize) -> Line<'static> {

@@ -21,9 +21,9 @@ const noun = grain => grain === "tick" ? "second" : grain;
 const inStep = (p, n) => {
   const step = `in ${unit()} ${number(n)}`, ended = p.ended !== "running";
   if (ended && p.devices.some(d => d.oom && d.oom.step === n)) return `${step}, in which memory ran out`;
-  return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && p.steps === 0 ? `before the first ${unit()} ended` : step;
+  return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && p.steps === 0 ? `(no ${unit()} ended)` : step;
 };
-const unit = () => lane && lane.p.step_source === "time" ? "second" : "step";
+const unit = () => lane && {time: "second", iteration: "iteration"}[lane.p.step_source] || "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 // A function's own name, as the text has it.
 const called = x => x.function.split("<locals>.").pop();

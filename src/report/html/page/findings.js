@@ -23,7 +23,7 @@ function finding(f) {
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
-    say("because", `it was reported as growing from ${unit()} ${number(f.detected_step)} to ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
+    say("because", `it was seen growing from ${unit()} ${number(f.detected_step)} to ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
@@ -39,7 +39,7 @@ function finding(f) {
   if (grows && !full && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
-  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "not known: " + h.reason);
+  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "unknown: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: not counted`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
@@ -66,7 +66,7 @@ function ahead(p, f) {
   const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : ", by reserved memory, which grows faster" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
-  const word = noun(f.grain), s = word === "second" ? exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
+  const word = noun(f.grain), s = word === "second" ? t && t.mid !== null ? t : exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
   const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: range || "" });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);

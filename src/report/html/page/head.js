@@ -40,7 +40,7 @@ function cards() {
     const when = f && !d.oom && ahead(p, f);
     if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);
     const steps = number(p.steps || 0), counted = word => plural(p.steps, word).slice(steps.length + 1);
-    if (p.steps !== null) card(steps, unit() === "step" ? counted("training step") : `${counted("second")}; no training steps were seen`);
+    if (p.steps !== null) card(steps, unit() === "step" ? counted("training step") : `${counted(unit())}; no training steps were seen`);
   }
   const cost = p && p.cost.step_time_fraction, name = lanes.length === 1 && d.name ? [`GPU ${d.index}, ${d.name}`] : [];
   $("recorded").textContent = p ? [...name, `${plural(p.events, "event")} recorded, ${number(p.events_lost)} lost`, ...cost === null ? [] : [`recording took ${percent(cost)} of ${unit() === "step" ? "the step time" : "the job's time"}`]].join(" · ") : "";
