@@ -21,7 +21,7 @@ const noun = grain => grain === "tick" ? "second" : grain;
 const inStep = (p, n) => {
   const step = `in ${unit()} ${number(n)}`, ended = p.ended !== "running";
   if (ended && p.devices.some(d => d.oom && d.oom.step === n)) return `${step}, in which memory ran out`;
-  return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && p.steps === 0 ? `(no ${unit()} ended)` : step;
+  return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && !p.steps ? `(no ${unit()} ended)` : step;
 };
 const unit = () => lane && {time: "second", iteration: "iteration"}[lane.p.step_source] || "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
