@@ -208,14 +208,18 @@ impl Finding {
 
     /// It leaves blocks in at most one of two marks: its rate is one on average.
     pub fn is_rare(&self) -> bool {
-        (1e-9..=0.5).contains(&self.times_per_step())
+        let times = self.times_per_step();
+        // Of marks that take turns the first and the last may both have left blocks, several each.
+        (1e-9..=if times < self.blocks_per_step { 0.55 } else { 0.5 }).contains(&times)
     }
 
     /// How often it leaves blocks, however many at once: 0.1 where it is in one of ten marks.
     pub fn times_per_step(&self) -> f64 {
         let until = self.last_step.saturating_sub(self.not_counted);
         let marks = f64::from(until.saturating_sub(self.first_step)) + 1.0;
-        let births = self.evidence.iter().find(|e| e.what == BIRTHS).map(|e| e.value / marks);
+        // Of what has ended, the marks since then are no measure.
+        let births = self.evidence.iter().find(|e| e.what == BIRTHS && self.withdrawn_step.is_none());
+        let births = births.map(|e| e.value / marks);
         births.map_or(self.blocks_per_step, |births| births.min(self.blocks_per_step))
     }
 

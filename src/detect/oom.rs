@@ -311,7 +311,7 @@ impl PostMortem {
                 (
                     short,
                     format!(
-                        "memory rose by at least {} in this step, and by {} in a typical step before",
+                        "it needed at least {} more than it began with, a typical step before it {}",
                         size(self.need),
                         size(median)
                     ),

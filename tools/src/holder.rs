@@ -127,7 +127,7 @@ fn freed(replay: &Replay, answer: &Value) -> &'static str {
     let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at);
     match is_late {
         true => "the job freed these blocks after the last step, before strandline had found their holder",
-        false => "the job freed these blocks before strandline had found their holder",
+        false => "these blocks were gone before strandline had found their holder",
     }
 }
 

@@ -68,7 +68,7 @@ fn rule(kind: Kind) -> Value {
     });
     if let Some(remedy) = info.remedy {
         rule["help"] =
-            json!({ "text": format!("In general: {remedy}. The remedy of a result is more precise.") });
+            json!({ "text": format!("{remedy}. This is general advice; each result has its own.") });
     }
     rule
 }

@@ -92,7 +92,7 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let oom = out_of_memory(Job::of_rank(0, Some(2)));
     r.processes[0] = oom.process();
     let (text, page, _) = told(&r);
-    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× as much memory as a typical step) in 1 of 2 processes, rank 0: memory rose by";
+    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× as much memory as a typical step) in 1 of 2 processes, rank 0: it needed at least";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("GROWING in rank 1: "), "{text}");
     assert_eq!((&page["told"]["phrase"], r.gated().0), (&json!("OUT OF MEMORY"), Outcome::Growing));

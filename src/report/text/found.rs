@@ -87,7 +87,7 @@ fn rate(f: &Finding) -> String {
     if f.is_rare() {
         return format!(
             "{} each time, {bytes} {per} on average",
-            size_f(f.bytes_per_step / f.times_per_step())
+            size_f(f.bytes_per_step * (1.0 / f.times_per_step()).round())
         );
     }
     if f.blocks_per_step < 1e-9 {

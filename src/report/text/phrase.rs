@@ -43,9 +43,11 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others && p.findings.iter().any(|g| is_other(&g)) => {
             ("full after", format!("further {grain}"), " at the combined rate of all growth")
         }
-        false if f.with_others => {
-            ("full after", format!("further {grain}"), ", by reserved memory, which grows faster")
-        }
+        false if f.with_others => (
+            "full after",
+            format!("further {grain}"),
+            ", judged by reserved memory, which grows faster than allocated memory",
+        ),
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")
         }

@@ -17,7 +17,7 @@ pub(crate) struct Predict {
     /// Try a change as well, and say what it saves: NAME=VALUE for an option of the command, or a new option such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job after about this many steps, even if its memory still rises [default: stop when memory has not risen for 50 steps]
+    /// End the job soon after this many steps (a fast one goes on for up to a second), even if its memory still rises [default: stop when memory has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON
@@ -59,7 +59,7 @@ pub(crate) struct Fit {
     /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// Stop each run after about this many steps, even if its memory still rises [default: stop when memory has not risen for 50 steps]
+    /// Stop each run soon after this many steps (a fast one goes on for up to a second), even if its memory still rises [default: stop when memory has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON

@@ -194,7 +194,7 @@ pub(crate) struct Export {
 pub(crate) enum ExportFormat {
     /// Folded stacks, for flamegraph.pl, inferno and speedscope
     Folded,
-    /// A JSON file for speedscope: the memory held at each moment, and all allocations
+    /// A JSON file for speedscope: the memory held at each moment of --at, and all allocations
     Speedscope,
     /// A compressed profile.proto, for go tool pprof FILE
     Pprof,
@@ -210,7 +210,7 @@ pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
     /// The region: from the last strandline.mark("NAME begin") to mark("NAME end"). Put mark("NAME skip") and mark("NAME count") around a
-    /// part to leave out. A `with strandline.watch_region():` block is "strandline region 0" (1 and so on while others are open)
+    /// part to leave out. A `with strandline.watch_region():` block is "strandline region 0"; one inside it is "strandline region 1", and so on
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: also print which lines held the memory at the region's peak

@@ -99,7 +99,7 @@ fn names_its_interpreter(script: &OsStr) -> bool {
 pub(crate) fn script_is_there(command: &[OsString]) -> Result<(), Error> {
     let script = command.iter().find(|word| word.as_bytes().ends_with(b".py"));
     match script.map(Path::new).filter(|path| !path.exists()) {
-        Some(path) => Err(Error::new(format!("{}: no such file", say::path(path)))),
+        Some(path) => Err(Error::new(format!("{}: no such file", say::path(path))).status(status::USAGE)),
         None => Ok(()),
     }
 }

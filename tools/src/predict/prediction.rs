@@ -52,7 +52,7 @@ impl Prediction {
                 format!("from {steps}; later steps needed a little more than earlier ones")
             }
             Some(Why::Steps) => {
-                format!("from {steps}, the number that you asked for; a later step may need more")
+                format!("from {steps}, after which it was to end; a later step may need more")
             }
         }
     }
