@@ -56,23 +56,21 @@ static int spoil_the_ring(void) {
 /* Takes away the stack of the thread that writes the recording, where that waits: /proc/self/task/TID/syscall ends with its stack pointer and
  * where it goes on. */
 static int starve_the_writer(void) {
-    for (struct dirent *entry, **all = 0; !all; ) {
+    /* On a busy machine it has neither its name yet nor begun to wait. */
+    usleep(300000);
+    for (int tries = 0; tries < 10000; tries++, usleep(1000)) {
+        struct dirent **all = 0;
         int count = scandir("/proc/self/task", &all, 0, 0);
         for (int i = 0; i < count; i++) {
             char path[300], text[300] = "";
-            entry = all[i];
-            snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+            snprintf(path, sizeof path, "/proc/self/task/%s/comm", all[i]->d_name);
             if (!read_into(path, text, sizeof text) || strcmp(text, "strandline\n")) continue;
-            snprintf(path, sizeof path, "/proc/self/task/%s/syscall", entry->d_name);
-            for (int tries = 0; tries < 1000; tries++) {
-                char *last = read_into(path, text, sizeof text) ? strrchr(text, ' ') : 0;
-                if (last) {
-                    *last = 0;
-                    uint64_t stack = strtoull(strrchr(text, ' ') + 1, 0, 16) / 4096 * 4096;
-                    return munmap((void *)stack, 4096);
-                }
-                usleep(1000);
-            }
+            snprintf(path, sizeof path, "/proc/self/task/%s/syscall", all[i]->d_name);
+            char *last = read_into(path, text, sizeof text) ? strrchr(text, ' ') : 0;
+            if (!last) continue;
+            *last = 0;
+            uint64_t stack = strtoull(strrchr(text, ' ') + 1, 0, 16) / 4096 * 4096;
+            return munmap((void *)stack, 4096);
         }
     }
     return 1;
