@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,8 +57,7 @@ static int spoil_the_ring(void) {
 /* Takes away the stack of the thread that writes the recording, where that waits: /proc/self/task/TID/syscall ends with its stack pointer and
  * where it goes on. */
 static int starve_the_writer(void) {
-    /* On a busy machine it has neither its name yet nor begun to wait. */
-    usleep(300000);
+    /* On a busy machine it has not its name yet; and it yields before it waits, so that it is ready to run for seconds, until it goes first. */
     for (int tries = 0; tries < 10000; tries++, usleep(1000)) {
         struct dirent **all = 0;
         int count = scandir("/proc/self/task", &all, 0, 0);
@@ -65,6 +65,8 @@ static int starve_the_writer(void) {
             char path[300], text[300] = "";
             snprintf(path, sizeof path, "/proc/self/task/%s/comm", all[i]->d_name);
             if (!read_into(path, text, sizeof text) || strcmp(text, "strandline\n")) continue;
+            struct sched_param first = {1};
+            sched_setscheduler(atoi(all[i]->d_name), SCHED_FIFO, &first);
             snprintf(path, sizeof path, "/proc/self/task/%s/syscall", all[i]->d_name);
             char *last = read_into(path, text, sizeof text) ? strrchr(text, ' ') : 0;
             if (!last) continue;
