@@ -56,6 +56,11 @@ impl<T: Copy> Out<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
+    /// The value at `index` of an array, for parameters that go both ways.
+    pub fn at(self, index: usize) -> Outcome<T> {
+        In(self.0.cast_const()).at(index)
+    }
+
     /// Stores the leading values of an array of `capacity` elements.
     pub fn fill(self, capacity: usize, values: impl Iterator<Item = T>) {
         if self.0.is_null() {
@@ -97,6 +102,11 @@ impl<T: Copy> In<T> {
         }
         // SAFETY: not null, so by the API's contract an array that holds `index`; alignment is not assumed.
         Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+
+    /// The same array seen as another type, for attributes whose type depends on their number.
+    pub fn cast<U: Copy>(self) -> In<U> {
+        In(self.0.cast())
     }
 }
 

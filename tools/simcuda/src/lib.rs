@@ -14,13 +14,14 @@
 //!   still until a test moves it ([`clock`]). `torch.cuda._sleep` occupies its stream for as long as on an H200.
 //! * Capture of graphs: joining of streams, what a capture forbids, replay that occupies a stream.
 //! * NCCL's communicators and collectives, which occupy their stream; no rank hears of another ([`libraries::nccl`]).
-//! * cuBLAS and cuBLASLt calls, which occupy their stream. Enough NVML for totals and processes.
+//! * cuBLAS and cuBLASLt calls, which occupy their stream; cuDNN's convolutions and batch norms, which also take the workspace that they took
+//!   on an H200 ([`libraries::cudnn`]). Enough NVML for totals and processes.
 //!
 //! # What is not
 //!
 //! Kernels are launched and never run, so *every computed value is meaningless* (memory starts as zeros).
-//! Copies and fills take effect at the call, not when their stream gets there. cuDNN, cuFFT, cuSOLVER,
-//! CUPTI, modules loaded at run time, IPC and multicast say their name on stderr and fail ([`stub`]). Two
+//! Copies and fills take effect at the call, not when their stream gets there. cuDNN's
+//! recurrent layers and attention, cuFFT, cuSOLVER, CUPTI, modules loaded at run time, IPC and multicast say their name on stderr and fail ([`stub`]). Two
 //! mappings of one physical allocation do not share bytes; small `cudaMalloc`s do not share a 2 MiB unit; a
 //! context takes no memory; graphs' own memory nodes are ordinary allocations.
 //!

@@ -484,15 +484,50 @@ def history_and_snapshot():
 
 
 @check(STRANDLINE_SIM_CC="9.0")
-def convolutions_and_attention_do_without_cudnn():
+def convolutions_take_cudnns_workspace():
     import torch
 
-    torch.backends.cudnn.benchmark = True
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ConvTranspose2d(8, 4, 3)).cuda()
-    net(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
+    def taken(layer, x):
+        """What the forward takes beside its result, and what the backward takes beside what was there and its results: bytes."""
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        y = layer(x)
+        forward = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+        g = torch.ones_like(y)
+        y.backward(g)
+        return forward, torch.cuda.memory_allocated() - before
+
+    for benchmark in (False, True):
+        torch.backends.cudnn.benchmark = benchmark
+        layer = torch.nn.Conv2d(64, 128, 4, 2, 1, bias=False).cuda()
+        x = torch.randn(128, 64, 32, 32, device="cuda")
+        copies = sum(t.numel() * t.element_size() for t in (x, layer.weight, layer(x)))
+        assert taken(layer, x)[0] == copies, (taken(layer, x), copies)
+        last = layer.to(memory_format=torch.channels_last)
+        assert taken(last, x.to(memory_format=torch.channels_last))[0] == 0
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ConvTranspose2d(8, 4, 3), torch.nn.Conv2d(4, 4, 3, groups=4), torch.nn.Conv2d(4, 16, 1),
+    ).cuda()
+    for form in (torch.contiguous_format, torch.channels_last):
+        for kind in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+            some, x = net.to(kind).to(memory_format=form), torch.randn(2, 3, 16, 16, device="cuda", dtype=kind).to(memory_format=form)
+            some.train()(x).sum().backward()
+            some.eval()(x)
+    torch.nn.Conv3d(4, 8, 3).cuda()(torch.randn(2, 4, 8, 8, 8, device="cuda")).sum().backward()
+    torch.nn.Conv1d(4, 8, 3, dilation=2).cuda()(torch.randn(2, 4, 30, device="cuda")).sum().backward()
     assert net[0].weight.grad.shape == (8, 3, 3, 3)
+
+
+@check(STRANDLINE_SIM_CC="9.0")
+def attention_and_recurrent_layers_do_without_cudnn():
+    import torch
+
     q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    for layer in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        layer(8, 16, 2, bidirectional=True, dropout=0.1).cuda()(torch.randn(5, 3, 8, device="cuda"))[0].sum().backward()
+    assert torch.backends.cudnn.enabled
 
 
 @check()
@@ -509,9 +544,8 @@ def what_is_not_simulated_says_so():
     import torch
 
     torch.ones(1, device="cuda")
-    net = torch.nn.Conv2d(3, 8, 3).cuda()
-    with torch.backends.cudnn.flags(enabled=True):
-        message = raises(RuntimeError, lambda: net(torch.randn(1, 3, 8, 8, device="cuda")))
+    states = torch.randn(2, 5, 16, device="cuda")
+    message = raises(RuntimeError, lambda: torch._C._VariableFunctions.gru(states, states[:1], torch.nn.GRU(16, 16).cuda()._flat_weights, True, 1, 0.0, False, False, False))
     assert "cuDNN" in message or "CUDNN" in message, message
     raises(RuntimeError, lambda: torch.fft.fft(torch.randn(64, device="cuda")))
 

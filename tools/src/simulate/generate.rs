@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Changes whenever libraries are generated differently for the same simulator.
-pub(super) const GENERATION: u32 = 4;
+pub(super) const GENERATION: u32 = 5;
 
 /// What makes every Python of the environment turn cuDNN off as it imports PyTorch.
 const WITHOUT_CUDNN: [(&str, &str); 2] = [

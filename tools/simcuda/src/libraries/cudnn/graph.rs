@@ -1,0 +1,238 @@
+//! The descriptions of cuDNN's graph API, by which PyTorch asks for convolutions: attributes are kept as they were given, one plan is offered
+//! for each graph, and what it takes follows from the convolution in it. Numbers are those of `cudnn_graph_v9.h`.
+
+use super::workspace::{Convolution, Direction};
+use super::{run, status};
+use crate::abi::{In, Out};
+use crate::code::{Code, Outcome};
+use crate::handle::Handles;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// `cudnnBackendAttributeType_t`: an attribute that is other descriptions.
+const DESCRIPTIONS: i32 = 15;
+
+/// `cudnnBackendAttributeName_t`, those that are read here.
+mod name {
+    pub(super) const STRIDES_OF_FILTER: i32 = 103;
+    pub(super) const PADDINGS: [i32; 2] = [104, 105];
+    pub(super) const HEURISTIC_GRAPH: i32 = 201;
+    pub(super) const HEURISTIC_RESULTS: i32 = 202;
+    pub(super) const ENGINE: i32 = 300;
+    pub(super) const CONFIGURATION: i32 = 401;
+    pub(super) const WORKSPACE: i32 = 402;
+    pub(super) const OPERATIONS: i32 = 801;
+    pub(super) const TYPE: i32 = 901;
+    pub(super) const DIMENSIONS: i32 = 902;
+    pub(super) const STRIDES: i32 = 903;
+    pub(super) const GRAPH: i32 = 1300;
+    pub(super) const GLOBAL_INDEX: i32 = 1301;
+}
+
+/// A convolution's attributes: its description, weight, input and result.
+const CONVOLUTIONS: [(Direction, [i32; 4]); 3] = [
+    (Direction::Forward, [702, 703, 704, 705]),
+    (Direction::Input, [708, 709, 710, 711]),
+    (Direction::Weight, [714, 715, 716, 717]),
+];
+
+/// What was given for an attribute.
+#[derive(Clone, Debug)]
+enum Value {
+    /// Elements, as bytes of 1, 4 or 8 each.
+    Plain(Vec<u8>),
+    Descriptions(Vec<Arc<Description>>),
+}
+
+/// Attributes by name.
+#[derive(Clone, Debug, Default)]
+struct Description(BTreeMap<i32, Value>);
+
+impl Description {
+    fn children(&self, name: i32) -> &[Arc<Description>] {
+        match self.0.get(&name) {
+            Some(Value::Descriptions(children)) => children,
+            _ => &[],
+        }
+    }
+
+    fn child(&self, name: i32) -> Option<&Description> {
+        self.children(name).first().map(Arc::as_ref)
+    }
+
+    /// An attribute of 64-bit numbers.
+    fn numbers(&self, name: i32) -> Vec<u64> {
+        match self.0.get(&name) {
+            Some(Value::Plain(bytes)) => {
+                bytes.chunks_exact(8).filter_map(|n| n.try_into().ok().map(u64::from_le_bytes)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Bytes of a tensor's element (`cudnnDataType_t`).
+    fn width(&self) -> u64 {
+        match self.0.get(&name::TYPE) {
+            Some(Value::Plain(kind)) => match kind.first() {
+                Some(0 | 4) => 4,
+                Some(2 | 9) => 2,
+                Some(1) => 8,
+                _ => 1,
+            },
+            _ => 1,
+        }
+    }
+
+    /// The convolution of an operation.
+    fn convolution(&self) -> Option<Convolution> {
+        let (direction, [of, w, x, y]) =
+            CONVOLUTIONS.iter().find(|(_, names)| self.child(names[0]).is_some())?;
+        let (of, w, x, y) = (self.child(*of)?, self.child(*w)?, self.child(*x)?, self.child(*y)?);
+        let padded = name::PADDINGS.iter().any(|&side| of.numbers(side).iter().any(|&n| n != 0));
+        Some(Convolution {
+            direction: *direction,
+            width: x.width(),
+            channels_last: x.numbers(name::STRIDES).get(1) == Some(&1)
+                && x.numbers(name::DIMENSIONS).get(1) != Some(&1),
+            x: x.numbers(name::DIMENSIONS),
+            w: w.numbers(name::DIMENSIONS),
+            y: y.numbers(name::DIMENSIONS),
+            plain: !padded && of.numbers(name::STRIDES_OF_FILTER).iter().all(|&n| n == 1),
+        })
+    }
+
+    /// What a plan takes: bytes.
+    fn workspace(&self) -> u64 {
+        let graph = self
+            .child(name::CONFIGURATION)
+            .and_then(|c| c.child(name::ENGINE))
+            .and_then(|e| e.child(name::GRAPH));
+        let operations = graph.map_or(&[][..], |graph| graph.children(name::OPERATIONS));
+        operations
+            .iter()
+            .filter_map(|operation| operation.convolution())
+            .map(|c| c.workspace())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// An attribute as it is read: as it was given, or as this library makes it.
+    fn read(&self, name: i32) -> Option<Value> {
+        match name {
+            name::HEURISTIC_RESULTS => {
+                let engine = [(name::GRAPH, self.0.get(&name::HEURISTIC_GRAPH)?.clone())];
+                let configuration =
+                    [(name::ENGINE, Value::Descriptions(vec![Arc::new(Description(engine.into()))]))];
+                Some(Value::Descriptions(vec![Arc::new(Description(configuration.into()))]))
+            }
+            name::WORKSPACE => Some(Value::Plain(self.workspace().to_le_bytes().to_vec())),
+            name::GLOBAL_INDEX => Some(Value::Plain(vec![0; 8])),
+            _ => self.0.get(&name).cloned(),
+        }
+    }
+}
+
+fn descriptions() -> MutexGuard<'static, Handles<Arc<Description>>> {
+    static DESCRIPTIONS: LazyLock<Mutex<Handles<Arc<Description>>>> =
+        LazyLock::new(|| Mutex::new(Handles::new(6)));
+    DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of an element of an attribute of this type.
+fn size(kind: i32) -> usize {
+    match kind {
+        2 | 24 => 1,
+        0 | 3 | 5 | 6 | 26 => 8,
+        _ => 4,
+    }
+}
+
+/// How many elements of this type the value has.
+fn count(value: &Value, kind: i32) -> usize {
+    match value {
+        Value::Plain(bytes) => bytes.len() / size(kind),
+        Value::Descriptions(children) => children.len(),
+    }
+}
+
+/// Makes an empty description.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendCreateDescriptor(_kind: i32, made: Out<usize>) -> i32 {
+    status(made.set(descriptions().insert(Arc::default())))
+}
+
+/// It goes away; where it was made part of others, they keep it.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendDestroyDescriptor(description: usize) -> i32 {
+    status(descriptions().remove(description))
+}
+
+/// It is complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendFinalize(description: usize) -> i32 {
+    status(descriptions().get(description))
+}
+
+/// Gives it an attribute: `count` elements of a type.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendSetAttribute(
+    description: usize,
+    name: i32,
+    kind: i32,
+    count: i64,
+    elements: In<u8>,
+) -> i32 {
+    status(set(description, name, kind, count, elements))
+}
+
+fn set(description: usize, name: i32, kind: i32, count: i64, elements: In<u8>) -> Outcome {
+    let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
+    let mut all = descriptions();
+    let value = if kind == DESCRIPTIONS {
+        let children = (0..count).map(|at| all.get(elements.cast::<usize>().at(at)?).cloned());
+        Value::Descriptions(children.collect::<Result<_, _>>()?)
+    } else {
+        Value::Plain((0..count * size(kind)).map(|at| elements.at(at)).collect::<Result<_, _>>()?)
+    };
+    Arc::make_mut(all.get_mut(description)?).0.insert(name, value);
+    Ok(())
+}
+
+/// Reads an attribute: at most `wanted` elements. Descriptions are copied into those whose handles the array has.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendGetAttribute(
+    description: usize,
+    name: i32,
+    kind: i32,
+    wanted: i64,
+    found: Out<i64>,
+    elements: Out<u8>,
+) -> i32 {
+    status(get(description, name, kind, wanted, found, elements))
+}
+
+fn get(description: usize, name: i32, kind: i32, wanted: i64, found: Out<i64>, elements: Out<u8>) -> Outcome {
+    let mut all = descriptions();
+    let Some(value) = all.get(description)?.read(name) else {
+        found.offer(0);
+        return Ok(());
+    };
+    found.offer(i64::try_from(count(&value, kind)).map_err(|_| Code::INVALID_VALUE)?);
+    let room = usize::try_from(wanted).unwrap_or(0);
+    match value {
+        Value::Plain(bytes) => elements.fill(room * size(kind), bytes.into_iter()),
+        Value::Descriptions(children) if elements.wanted() => {
+            for (at, child) in children.into_iter().enumerate().take(room) {
+                *all.get_mut(elements.cast::<usize>().at(at)?)? = child;
+            }
+        }
+        Value::Descriptions(_) => {}
+    }
+    Ok(())
+}
+
+/// Runs a plan: it occupies the handle's stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudnnBackendExecute(handle: usize, plan: usize, _arguments: usize) -> i32 {
+    if descriptions().get(plan).is_err() { super::status::BAD_PARAM } else { run(handle) }
+}
