@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The kernel behind `torch.cuda._sleep(cycles)`; its one argument is the number of cycles.
 const SPIN: &[u8] = b"spin_kernel";
@@ -54,12 +55,39 @@ pub fn spins(function: usize) -> bool {
     SPINNERS.has(function)
 }
 
+/// Longer than two looks of PyTorch's watchdog.
+const LOADING: Duration = Duration::from_millis(250);
+static SUMMED: AtomicBool = AtomicBool::new(false);
+static LOADS: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
+    /// Whether this thread asked for the first sum.
+    static SUMS: Cell<bool> = const { Cell::new(false) };
     static AND_WAS_LAST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gradients are summed up over ranks for the first time: on a GPU the kernels of the optimizer that follows are now loaded. Meanwhile PyTorch's
+/// watchdog, which looks every 0.1 s, lets go of what the sums have kept; else that would still be there in the next step.
+pub fn a_sum_began() {
+    if !SUMMED.swap(true, Ordering::Relaxed) {
+        let _ = SUMS.try_with(|sums| sums.set(true));
+        LOADS.store(true, Ordering::Release);
+    }
+}
+
+/// The first kernel that another thread launches after the first sum takes as long as that.
+fn load() {
+    if LOADS.load(Ordering::Acquire)
+        && !SUMS.try_with(Cell::get).unwrap_or(true)
+        && LOADS.swap(false, Ordering::Relaxed)
+    {
+        std::thread::sleep(LOADING);
+    }
 }
 
 /// Remembers what the calling thread launched last.
 pub fn launched(function: usize) {
+    load();
     let _ = AND_WAS_LAST.try_with(|last| last.set(ANDS.has(function)));
 }
 

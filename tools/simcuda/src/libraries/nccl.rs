@@ -6,6 +6,7 @@ use crate::abi::Out;
 use crate::code::{Code, Outcome};
 use crate::device;
 use crate::handle::Handles;
+use crate::kernel;
 use crate::memory::Kind;
 use crate::model::{lock, now};
 use crate::runtime::{memory, transfer};
@@ -77,6 +78,16 @@ fn moved(target: usize, source: usize, bytes: usize, stream: usize) -> Outcome {
         return lock().work(Key::of(stream, device::current()), None, now());
     }
     transfer::within(target, source, bytes, stream)
+}
+
+/// Bytes of a sum of gradients, at least.
+const LARGE: usize = 1 << 20;
+
+/// Tells of a large sum.
+fn note_sum(bytes: usize) {
+    if bytes >= LARGE {
+        kernel::a_sum_began();
+    }
 }
 
 /// An id of no meaning.
@@ -246,7 +257,9 @@ pub extern "C" fn sim_ncclAllReduce(
     _communicator: usize,
     stream: usize,
 ) -> i32 {
-    told(moved(receive, send, count.saturating_mul(width(kind)), stream))
+    let bytes = count.saturating_mul(width(kind));
+    note_sum(bytes);
+    told(moved(receive, send, bytes, stream))
 }
 
 /// The same for one rank.
@@ -324,6 +337,7 @@ pub extern "C" fn sim_ncclReduceScatter(
 ) -> i32 {
     let rank = communicators().get(communicator).map(|c| usize::try_from(c.rank).unwrap_or(0));
     let bytes = count.saturating_mul(width(kind));
+    note_sum(bytes);
     told(rank.and_then(|rank| moved(receive, send + rank * bytes, bytes, stream)))
 }
 

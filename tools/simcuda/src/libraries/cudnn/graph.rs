@@ -1,5 +1,6 @@
-//! The descriptions of cuDNN's graph API, by which PyTorch asks for convolutions: attributes are kept as they were given, one plan is offered
-//! for each graph, and what it takes follows from the convolution in it. Numbers are those of `cudnn_graph_v9.h`.
+//! The descriptions of cuDNN's graph API, by which PyTorch asks for convolutions: attributes are kept as they were given. Two engines are offered
+//! for each graph: one that takes what follows from the convolution in it, and a slower one that takes nothing, for where there is no memory left.
+//! Numbers are those of `cudnn_graph_v9.h`.
 
 use super::workspace::{Convolution, Direction};
 use super::{run, status};
@@ -36,12 +37,22 @@ const CONVOLUTIONS: [(Direction, [i32; 4]); 3] = [
     (Direction::Weight, [714, 715, 716, 717]),
 ];
 
+/// Engines by their numbers: the first takes a workspace.
+const ENGINES: [u64; 2] = [0, 1];
+/// What the second one takes longer: nanoseconds. PyTorch measures both where it is to find the fastest.
+const SLOWER: u64 = 1_000;
+
 /// What was given for an attribute.
 #[derive(Clone, Debug)]
 enum Value {
     /// Elements, as bytes of 1, 4 or 8 each.
     Plain(Vec<u8>),
     Descriptions(Vec<Arc<Description>>),
+}
+
+/// An attribute of one number of 64 bits.
+fn number(value: u64) -> Value {
+    Value::Plain(value.to_le_bytes().to_vec())
 }
 
 /// Attributes by name.
@@ -101,12 +112,19 @@ impl Description {
         })
     }
 
+    /// The engine of a plan.
+    fn engine(&self) -> Option<&Description> {
+        self.child(name::CONFIGURATION)?.child(name::ENGINE)
+    }
+
+    /// Whether a plan is of the engine that takes a workspace.
+    fn is_fast(&self) -> bool {
+        self.engine().is_some_and(|engine| engine.numbers(name::GLOBAL_INDEX) == [ENGINES[0]])
+    }
+
     /// What a plan takes: bytes.
     fn workspace(&self) -> u64 {
-        let graph = self
-            .child(name::CONFIGURATION)
-            .and_then(|c| c.child(name::ENGINE))
-            .and_then(|e| e.child(name::GRAPH));
+        let graph = self.engine().filter(|_| self.is_fast()).and_then(|engine| engine.child(name::GRAPH));
         let operations = graph.map_or(&[][..], |graph| graph.children(name::OPERATIONS));
         operations
             .iter()
@@ -120,13 +138,18 @@ impl Description {
     fn read(&self, name: i32) -> Option<Value> {
         match name {
             name::HEURISTIC_RESULTS => {
-                let engine = [(name::GRAPH, self.0.get(&name::HEURISTIC_GRAPH)?.clone())];
-                let configuration =
-                    [(name::ENGINE, Value::Descriptions(vec![Arc::new(Description(engine.into()))]))];
-                Some(Value::Descriptions(vec![Arc::new(Description(configuration.into()))]))
+                let graph = self.0.get(&name::HEURISTIC_GRAPH)?;
+                let configuration = |index: u64| {
+                    let engine = Description(
+                        [(name::GRAPH, graph.clone()), (name::GLOBAL_INDEX, number(index))].into(),
+                    );
+                    Arc::new(Description(
+                        [(name::ENGINE, Value::Descriptions(vec![Arc::new(engine)]))].into(),
+                    ))
+                };
+                Some(Value::Descriptions(ENGINES.map(configuration).into()))
             }
-            name::WORKSPACE => Some(Value::Plain(self.workspace().to_le_bytes().to_vec())),
-            name::GLOBAL_INDEX => Some(Value::Plain(vec![0; 8])),
+            name::WORKSPACE => Some(number(self.workspace())),
             _ => self.0.get(&name).cloned(),
         }
     }
@@ -234,5 +257,8 @@ fn get(description: usize, name: i32, kind: i32, wanted: i64, found: Out<i64>, e
 /// Runs a plan: it occupies the handle's stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnBackendExecute(handle: usize, plan: usize, _arguments: usize) -> i32 {
-    if descriptions().get(plan).is_err() { super::status::BAD_PARAM } else { run(handle) }
+    let Ok(fast) = descriptions().get(plan).map(|plan| plan.is_fast()) else {
+        return super::status::BAD_PARAM;
+    };
+    run(handle, (!fast).then_some(SLOWER))
 }

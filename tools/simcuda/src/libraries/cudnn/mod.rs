@@ -7,9 +7,11 @@ pub mod graph;
 pub mod norm;
 mod workspace;
 
-use super::cublas::occupy;
 use crate::abi::Out;
+use crate::device;
 use crate::handle::Handles;
+use crate::model::{lock, now};
+use crate::stream::Key;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// `cudnnStatus_t`.
@@ -30,10 +32,11 @@ fn status<T, E>(outcome: Result<T, E>) -> i32 {
     if outcome.is_ok() { status::SUCCESS } else { status::BAD_PARAM }
 }
 
-/// Occupies the handle's stream.
-fn run(handle: usize) -> i32 {
+/// Occupies the handle's stream, for as many nanoseconds as an operation takes or as are said.
+fn run(handle: usize, nanoseconds: Option<u64>) -> i32 {
     let Ok(stream) = streams().get(handle).copied() else { return status::BAD_PARAM };
-    if occupy(stream) == 0 { status::SUCCESS } else { status::EXECUTION_FAILED }
+    let worked = lock().work(Key::of(stream, device::current()), nanoseconds, now());
+    if worked.is_ok() { status::SUCCESS } else { status::EXECUTION_FAILED }
 }
 
 /// Makes a handle.

@@ -91,17 +91,17 @@ pub extern "C" fn sim_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
 /// Occupies the handle's stream; the further arguments are not read.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnBatchNormalizationForwardTrainingEx(handle: usize) -> i32 {
-    run(handle)
+    run(handle, None)
 }
 
 /// Likewise.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnBatchNormalizationForwardInference(handle: usize) -> i32 {
-    run(handle)
+    run(handle, None)
 }
 
 /// Likewise.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnBatchNormalizationBackwardEx(handle: usize) -> i32 {
-    run(handle)
+    run(handle, None)
 }
