@@ -1,17 +1,6 @@
 //! Counts and sizes as every judgement and every report writes them.
 
-/// `1,116`: a count as every judgement and every report writes it.
-pub fn thousands(n: u64) -> String {
-    let s = n.to_string();
-    let mut out = String::with_capacity(s.len() + s.len() / 3);
-    for (i, c) in s.chars().enumerate() {
-        if i > 0 && (s.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
+pub use crate::event::thousands;
 
 /// `1 block`, `2 blocks`, `3 microbatches`, `4 entries`.
 pub fn plural(n: u64, noun: &str) -> String {

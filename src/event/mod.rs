@@ -35,7 +35,7 @@ pub use segments::Segments;
 pub use signal::{SIGKILL, SIGTERM, signal_name};
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
-    ThreadId, add, total,
+    ThreadId, add, thousands, total,
 };
 pub use waited::{HostKiller, Waited};
 pub use word_list::WordList;

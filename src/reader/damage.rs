@@ -1,5 +1,6 @@
 //! What is wrong with a recording, said so that a person can decide what to trust.
 
+use crate::event::thousands;
 use std::fmt;
 
 /// Entries beyond which damage is only counted.
@@ -19,11 +20,11 @@ pub struct Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at {
-            Some(at) => write!(f, "at byte {at}: {}", self.what)?,
+            Some(at) => write!(f, "at byte {}: {}", thousands(at), self.what)?,
             None => write!(f, "in the tail: {}", self.what)?,
         }
         match self.records {
-            Some(n) => write!(f, " (events missing: {n})"),
+            Some(n) => write!(f, " (events missing: {})", thousands(n)),
             None => Ok(()),
         }
     }

@@ -75,7 +75,10 @@ impl Advised {
     /// What grows is no matter of advice.
     fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
         let bytes = self.grown(p);
-        let what = format!("memory grows ({} so far): see `strandline report`", size(bytes));
+        let what = format!(
+            "stop the growth: {} have piled up so far; `strandline report` says which line allocates them",
+            size(bytes)
+        );
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
     }
 

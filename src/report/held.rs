@@ -222,10 +222,15 @@ impl Holder {
         self.root || self.grew()
     }
 
-    /// Each block is an attribute's of an object of its own, and nobody was found who has those: a reference cycle may be all that does.
-    pub fn may_be_garbage(&self) -> bool {
+    /// Each block is the memory of a tensor, which is an attribute of an object of its own.
+    fn is_of_many(&self) -> bool {
         let is_memory = ["Tensor", "Parameter", "Storage"].iter().any(|end| self.kind.ends_with(end));
-        is_memory && self.blocks > 1 && !self.graph && !self.is_reachable()
+        is_memory && self.blocks > 1 && !self.graph
+    }
+
+    /// Nobody was found who has the objects: a reference cycle may be all that does.
+    pub fn may_be_garbage(&self) -> bool {
+        self.is_of_many() && !self.is_reachable()
     }
 
     /// IPython's results of cells: `Out`, and the name by which its own modules call that.
@@ -244,7 +249,9 @@ impl Holder {
         if self.in_frame {
             said.push_str(", in a frame that an exception's traceback keeps alive");
         }
-        if !self.kind.is_empty() {
+        if self.is_of_many() {
+            said.push_str(&format!(" of many objects, each {} {}", article(&self.kind), self.kind));
+        } else if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }
         if self.rebound {
@@ -288,10 +295,8 @@ impl Holder {
             said.push_str("; its number of entries no longer grows, so the growth is elsewhere");
         }
         if self.share < 0.995 {
-            said.push_str(&format!(
-                "; it holds {} of the blocks that were searched for",
-                percent(self.share)
-            ));
+            let holds = if self.is_of_many() { "together they hold" } else { "it holds" };
+            said.push_str(&format!("; {holds} {} of the blocks that were searched for", percent(self.share)));
         }
         if self.awaited {
             said.push_str(

@@ -46,7 +46,11 @@ pub fn duration(nanos: u64) -> String {
 
 /// The same of whole seconds; of none, as of what is about to happen, `less than a second`.
 pub fn seconds(n: u64) -> String {
-    if n == 0 { "less than a second".to_owned() } else { duration(n.saturating_mul(1_000_000_000)) }
+    match n {
+        0 => "less than a second".to_owned(),
+        1..10 => format!("{n} s"),
+        _ => duration(n.saturating_mul(1_000_000_000)),
+    }
 }
 
 fn two(a: u64, unit_a: &str, b: u64, unit_b: &str) -> String {

@@ -79,6 +79,13 @@ fn interpreter(head: &[u8]) -> Option<Option<&[u8]>> {
     Some(loader.map(|p| p.interpreter(LittleEndian, head).ok().flatten().unwrap_or_default()))
 }
 
+/// What helps where the program, or its torch, is in another environment. `verb`: the subcommand that was given the job.
+pub(crate) fn other_python(verb: &str) -> String {
+    format!(
+        "activate the job's environment (source venv/bin/activate, conda activate NAME), or name its python: strandline {verb} -- venv/bin/python train.py"
+    )
+}
+
 /// What a python has of torch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Torch {

@@ -210,11 +210,11 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     let rest = (1.0 - named.iter().map(|o| o.share).sum::<f64>()).max(0.0);
     let shares: Vec<f64> = named.iter().map(|o| o.share).chain((others > 0).then_some(rest)).collect();
     let shares = whole_percents(&shares);
-    let share = match f.sites.first() {
-        Some(top) if top.share < 0.995 => format!(", {} %", shares[0]),
-        _ => String::new(),
+    let first = match f.sites.first() {
+        Some(top) if top.share < 0.995 => format!("{} % {}", shares[0], at_place(p, &s)),
+        _ => place(p, &s),
     };
-    say("allocated", &format!("{}{stream}{share}", place(p, &s)));
+    say("allocated", &format!("{first}{stream}"));
     if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
         let reached = p.names.frames(s.stack).any(|f| f == yours);
         let is_called = reached || s.backward_stack.0 == 0;
@@ -227,7 +227,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     for (other, share) in named.iter().zip(&shares).skip(1) {
         if let Some(s) = p.replay.site(other.site) {
-            say("", &format!("and {share} % {}", at_place(p, s)));
+            say("", &format!("{share} % {}", at_place(p, s)));
         }
     }
     if others > 0 {
@@ -235,7 +235,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
             0 => "less than 1 %".to_owned(),
             share => format!("{share} %"),
         };
-        say("", &format!("and {share} at {}", plural(others as u64, "more line")));
+        say("", &format!("{share} at {}", plural(others as u64, "more line")));
     }
 }
 
@@ -257,7 +257,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let most = if most.is_empty() { ", allocated" } else { &most };
         let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
-            "growth that has ended{place}{} (it was seen growing from {grain} {said} to {until})",
+            "growth that has ended{place}{} (it was reported as growing from {grain} {said} until {grain} {until})",
             life.unwrap_or_default()
         );
     }

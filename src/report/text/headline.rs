@@ -105,6 +105,17 @@ impl Report<'_> {
         }
     }
 
+    /// That something is missing, where no verdict says so: the line `damage` and JSON say what.
+    fn damaged(&self) -> Option<String> {
+        let is_told = |p: &Process<'_>| p.verdict.outcome == Outcome::Unknown && !p.verdict.too_short;
+        let all = self.processes.iter().filter(|p| !p.damage.is_empty());
+        let untold = all.filter(|p| !is_told(p)).count();
+        (untold > 0).then(|| match self.processes.len() {
+            1 => "Part of the recording is damaged or missing, and is not counted.".to_owned(),
+            _ => format!("Part of {} is damaged or missing, and is not counted.", plural(untold as u64, "recording")),
+        })
+    }
+
     /// What follows the phrase in the first line, with its punctuation: which process it is about, why, and how many of them
     /// the same is said of. It begins with `.`, ` (` or ` in 1 of 2 processes, rank 1:`.
     pub fn summary(&self) -> String {
@@ -134,7 +145,7 @@ impl Report<'_> {
             }
         };
         let differ = Ranks::of(self).and_then(|ranks| ranks.summary(self));
-        [Some(text), differ, as_of(p)].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        [Some(text), differ, as_of(p), self.damaged()].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 }
 

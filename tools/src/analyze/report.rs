@@ -5,6 +5,7 @@ use crate::say::shown;
 use crate::{recording, words};
 use std::path::Path;
 use strandline::detect::Outcome;
+use strandline::event::steps::StepSource;
 use strandline::report::{Exit, Process, Report};
 
 /// What can be printed about them.
@@ -43,13 +44,20 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
     };
     let is_oom = worst.verdict.outcome == Outcome::Oom;
-    let advise = is_oom
+    let advise = (is_oom && !worst.read.is_snapshot)
         .then(|| (format!("strandline advise{one}"), "looks for changes that lower the peak".to_string()));
-    let mut next = Vec::from_iter(advise);
-    next.extend([
-        (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),
-        (format!("strandline report{} --format json", named(place)), "for scripts".to_string()),
-    ]);
+    let has_no_steps = matches!(worst.replay.step_source(), StepSource::None | StepSource::Time);
+    let is_short = worst.verdict.outcome == Outcome::Unknown && worst.verdict.too_short;
+    let is_whole = !worst.read.is_snapshot && worst.read.damage.is_empty();
+    let manual = (is_short && has_no_steps && is_whole).then(|| {
+        let why = "if the job has a loop: call strandline.step() at the end of each round, so that rounds are counted as steps";
+        ("strandline run --steps manual …".to_string(), why.to_string())
+    });
+    // A snapshot is one already.
+    let snapshot = (!worst.read.is_snapshot)
+        .then(|| (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()));
+    let mut next: Vec<_> = advise.into_iter().chain(manual).chain(snapshot).collect();
+    next.push((format!("strandline report{} --format json", named(place)), "for scripts".to_string()));
     next
 }
 

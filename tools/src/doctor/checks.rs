@@ -83,13 +83,10 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
     )
 }
 
-/// What helps where the program, or its torch, is in another environment.
-const ENVIRONMENT: &str = "activate the job's environment (source venv/bin/activate, conda activate NAME), or name its python: strandline doctor -- venv/bin/python train.py";
-
 fn program(patient: &Patient) -> Check {
     let name = patient.job.program.to_string_lossy();
     let Some(path) = patient.job.find() else {
-        return Check::bad("command", format!("{name}: not found"), ENVIRONMENT);
+        return Check::bad("command", format!("{name}: not found"), probe::other_python("doctor"));
     };
     if let Some(told) = job::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
         return Check::bad("command", told.why, told.instead);
@@ -129,7 +126,7 @@ const NEWEST: (u32, u32) = (2, 15);
 fn torch(python: &Path, torch: &Torch) -> Check {
     let python = say::path(python);
     match torch {
-        Torch::Absent => Check::bad("torch", format!("{python} has no torch"), ENVIRONMENT),
+        Torch::Absent => Check::bad("torch", format!("{python} has no torch"), probe::other_python("doctor")),
         Torch::CpuOnly(version) => {
             let fix = "install the CUDA build: pip install torch (Linux x86-64)";
             Check::bad("torch", format!("torch {version} is built without CUDA"), fix)

@@ -87,7 +87,7 @@ impl Varied<'_> {
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
         lines.extend(style.wrap(
             "  value     ",
-            &format!("{} was put in place of {}{with}", self.asked.name, self.place.describe()),
+            &format!("each value of {} took the place of {}{with}", self.asked.name, self.place.describe()),
         ));
         if !self.needs.is_empty() {
             lines.extend(self.table(cards));

@@ -154,6 +154,9 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         };
         return (why, Some(format!("see the job's own error above{packages}")));
     }
+    if facts.torch == Some(Torch::Absent) && facts.ended != Some(Ended::Exit(2)) {
+        return (why, Some(probe::other_python("run")));
+    }
     let no_gpu = facts.python && !has_failed && !facts.device && !facts.simulated;
     (why, no_gpu.then(|| simulate.to_string()))
 }

@@ -23,7 +23,7 @@ function finding(f) {
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
-    say("because", `it was seen growing from ${unit()} ${number(f.detected_step)} to ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
+    say("because", `it was reported as growing from ${unit()} ${number(f.detected_step)} until ${unit()} ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
