@@ -7,6 +7,7 @@ use super::severity::{NEAR_SECONDS, NEAR_STEPS, Severity};
 use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::steps::StepSource;
 use crate::event::{Addr, DeviceId, SiteId, StackId, StreamHandle, StreamId, named};
+use crate::replay::anatomy::Class;
 use crate::replay::{Grain, Held, Replay, Site, SiteKind};
 
 named! {
@@ -226,6 +227,19 @@ impl Finding {
     /// It is about blocks that are made anew and larger each time: nothing of it is old.
     pub fn is_remade(&self) -> bool {
         self.evidence.iter().any(|e| e.what == REMADE)
+    }
+
+    /// What it calls a block that it counts; `is_old`: the block has outlived its step.
+    pub fn class(&self, h: &Held, is_old: bool) -> Option<Class> {
+        let is_due = is_old || self.is_remade();
+        if !(self.kind.is_leak() && self.is_growth() && is_due && self.counts(h)) {
+            return None;
+        }
+        Some(match self.is_suppressed() {
+            true => Class::Suppressed,
+            false if self.is_remade() => Class::Growing,
+            false => Class::LeftBehind,
+        })
     }
 
     /// The bytes that its device has, where what it is about is bounded, and by more than these.

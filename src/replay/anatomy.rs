@@ -70,6 +70,10 @@ pub struct Anatomy {
     pub temporaries: Bytes,
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
+    /// Blocks that a finding counts, which are replaced by larger ones.
+    pub growing: Bytes,
+    /// Blocks that a finding which is suppressed counts.
+    pub suppressed: Bytes,
     /// The most that would have been allocated up to the moment without what a finding counts of earlier steps; `None` where none counts
     /// anything. What a step allocates of it the step may need.
     pub peak_without: Option<Bytes>,
@@ -112,6 +116,8 @@ impl Anatomy {
             Class::Activations => &mut self.activations,
             Class::Temporaries => &mut self.temporaries,
             Class::LeftBehind => &mut self.left_behind,
+            Class::Growing => &mut self.growing,
+            Class::Suppressed => &mut self.suppressed,
             Class::Other => &mut self.other,
         };
         field.0 = field.0.saturating_add(bytes);
@@ -241,12 +247,12 @@ impl Pass {
     }
 
     /// The anatomy; `None` where the moment was not reached. `counted` says of a block (as it was at the moment) whether a leak
-    /// finding counts it, `left_behind` whether it is old enough, too, to be called left behind; the replay it is given is this pass's
+    /// finding counts it, `class_by` what findings call it, where it is old enough for that; the replay it is given is this pass's
     /// own, at the end of the recording: its ids are those of the first pass.
     pub fn finish(
         mut self,
         counted: &dyn Fn(&Held) -> bool,
-        left_behind: &dyn Fn(&Replay, &Held) -> bool,
+        class_by: &dyn Fn(&Replay, &Held) -> Option<Class>,
     ) -> Option<Anatomy> {
         let mut a = self.anatomy.take()?;
         a.peak_without = self.peak_without(&a, counted);
@@ -261,12 +267,12 @@ impl Pass {
         let mut sum = 0u64;
         let subjects = self.subjects.iter().map(|s| {
             sum = sum.saturating_add(s.held.block.rounded.0);
-            let class = if s.held.unverified {
-                Class::Other
-            } else if !self.job.died_soon(&s.held, s.death) && left_behind(&self.replay, &s.held) {
-                Class::LeftBehind
-            } else {
-                self.job.class(&s.held, s.born_in, s.death)
+            let soon = self.job.died_soon(&s.held, s.death);
+            let found = class_by(&self.replay, &s.held).filter(|class| !soon || *class == Class::Growing);
+            let class = match found {
+                _ if s.held.unverified => Class::Other,
+                Some(class) => class,
+                None => self.job.class(&s.held, s.born_in, s.death),
             };
             (s.held, s.death, class)
         });

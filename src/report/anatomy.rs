@@ -18,6 +18,10 @@ pub(super) struct Parts {
     pub(super) job: Vec<Part>,
     /// What earlier steps left behind.
     pub(super) left_behind: u64,
+    /// What is replaced by larger blocks.
+    pub(super) growing: u64,
+    /// What would be one of these, were it not suppressed.
+    pub(super) suppressed: u64,
     /// Everything else.
     pub(super) rest: Vec<Part>,
     /// Sum of all.
@@ -63,7 +67,8 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
     ];
     let mut rest =
         vec![part("freed, but a stream may still use it", a.pending.0), part("cached", a.cached.0)];
-    let torchs = total(job.iter().chain(&rest).map(|x| x.bytes).chain([a.left_behind.0]));
+    let found = [a.left_behind.0, a.growing.0, a.suppressed.0];
+    let torchs = total(job.iter().chain(&rest).map(|x| x.bytes).chain(found));
     // The parts of the device that are outside PyTorch: those that are known by name, the others as one lump.
     let own = if context.is_some() { "kernels and libraries" } else { "CUDA and libraries" };
     let libraries = a.libraries.map(|b| b.0.saturating_sub(context.unwrap_or(0)));
@@ -103,7 +108,8 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         };
         rest.push(Part { name, bytes: lump });
     }
-    Parts { job, left_behind: a.left_behind.0, rest, total, whole_device }
+    let [left_behind, growing, suppressed] = found;
+    Parts { job, left_behind, growing, suppressed, rest, total, whole_device }
 }
 
 #[cfg(test)]
@@ -112,7 +118,7 @@ mod tests {
     use crate::event::Bytes;
 
     fn sum(p: &Parts) -> u64 {
-        p.job.iter().chain(&p.rest).map(|x| x.bytes).sum::<u64>() + p.left_behind
+        p.job.iter().chain(&p.rest).map(|x| x.bytes).sum::<u64>() + p.left_behind + p.growing + p.suppressed
     }
 
     fn anatomy() -> Anatomy {
@@ -122,7 +128,9 @@ mod tests {
             optimizer: Bytes(20),
             activations: Bytes(1000),
             temporaries: Bytes(30),
-            left_behind: Bytes(500),
+            left_behind: Bytes(480),
+            growing: Bytes(15),
+            suppressed: Bytes(5),
             other: Bytes(30),
             before_recording: Bytes(10),
             pending: Bytes(5),

@@ -193,6 +193,8 @@ fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
         "activations": a.activations.0,
         "temporaries": a.temporaries.0,
         "left_behind": a.left_behind.0,
+        "growing": a.growing.0,
+        "suppressed": a.suppressed.0,
         "peak_without_growth": a.peak_without.map(bytes),
         "other": a.other.0,
         "before_recording": a.before_recording.0,

@@ -269,7 +269,7 @@ fn every_key_of_the_schema_is_there() {
     );
     has(
         "/processes/0/devices/0/anatomy",
-        "at weights gradients optimizer activations temporaries left_behind cached libraries other_processes free",
+        "at weights gradients optimizer activations temporaries left_behind growing suppressed cached libraries other_processes free",
     );
     has("/processes/0/devices/0/per_step/0", "step allocated_bytes reserved_bytes pending_bytes peak_bytes");
     has(

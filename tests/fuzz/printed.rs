@@ -48,7 +48,7 @@ pub(super) fn printed(
         .into_iter()
         .filter_map(|(moment, mut pass)| {
             pass.ends();
-            let anatomy = pass.finish(&|_| true, &|_, _| false)?;
+            let anatomy = pass.finish(&|_| true, &|_, _| None)?;
             Some(Moment { device: moment.device, at: moment.at, anatomy })
         })
         .collect();

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 named! {
     /// What a block was used for: fields of [`super::Anatomy`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Class {
         /// Built before training.
         Weights = "weights",
@@ -21,6 +21,10 @@ named! {
         Temporaries = "temporaries",
         /// A finding counts it.
         LeftBehind = "left_behind",
+        /// A finding counts it, and a larger one replaces it: nothing of that is old.
+        Growing = "growing",
+        /// A finding that is suppressed counts it.
+        Suppressed = "suppressed",
         /// None of these.
         Other = "other",
     }
@@ -36,7 +40,7 @@ impl Class {
     pub fn share(self, block: &Block) -> u64 {
         match self {
             // Findings count whole blocks: freeing them gives back all of that.
-            Class::LeftBehind | Class::Other => block.rounded.0,
+            Class::LeftBehind | Class::Growing | Class::Suppressed | Class::Other => block.rounded.0,
             _ => block.size.0.min(block.rounded.0),
         }
     }

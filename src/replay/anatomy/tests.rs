@@ -83,7 +83,10 @@ impl Job {
         for i in &self.items {
             pass.apply(i, &names);
         }
-        pass.finish(&|h| h.block.addr.0 >= 1000, &|_, h| h.block.addr.0 >= 1000).expect("reached")
+        pass.finish(&|h| h.block.addr.0 >= 1000, &|_, h| {
+            (h.block.addr.0 >= 1000).then_some(Class::LeftBehind)
+        })
+        .expect("reached")
     }
 }
 
@@ -156,7 +159,7 @@ fn a_moment_that_never_came_has_no_anatomy() {
     let j = Job::train(1);
     let mut pass = Pass::new(Moment { device: DeviceId(0), event: 1 << 40, at: At::Event, free: None });
     j.items.iter().for_each(|i| pass.apply(i, &Names::default()));
-    assert_eq!(pass.finish(&|_| false, &|_, _| false), None);
+    assert_eq!(pass.finish(&|_| false, &|_, _| None), None);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn out_of_memory_in_the_first_forward_is_not_all_weights() {
     j.say(0, oom);
     let mut pass = Pass::new(Moment { device: DeviceId(0), event: 2, at: At::Oom, free: None });
     j.items.iter().for_each(|i| pass.apply(i, &names));
-    let a = pass.finish(&|_| false, &|_, _| false).unwrap();
+    let a = pass.finish(&|_| false, &|_, _| None).unwrap();
     assert_eq!(mib(&a), [2, 0, 0, 3, 0, 0, 0]);
 }
 
@@ -319,7 +322,7 @@ fn a_workspace_that_an_optimizer_leaves_is_no_state() {
         let last = j.items.len() as u64 - 3;
         let mut pass = Pass::new(Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
         j.items.iter().for_each(|i| pass.apply(i, &names));
-        let a = pass.finish(&|_| false, &|_, _| false).expect("reached");
+        let a = pass.finish(&|_| false, &|_, _| None).expect("reached");
         classes_sum(&a);
         assert_eq!([a.weights, a.gradients, a.optimizer, a.other].map(|b| b.0 / MIB), want);
     }

@@ -101,9 +101,9 @@ impl Classes {
     }
 
     fn class(&self, held: &Held, death: Option<Death>, replay: &Replay, findings: &[Finding]) -> Class {
-        let old = held.is_old(self.job.last_step) && !self.job.died_soon(held, death);
-        if old && findings.iter().any(|f| f.counts(held)) {
-            return Class::LeftBehind;
+        let is_old = held.is_old(self.job.last_step) && !self.job.died_soon(held, death);
+        if let Some(class) = findings.iter().filter_map(|f| f.class(held, is_old)).min() {
+            return class;
         }
         self.job.class(held, PhaseKind::of(held.block.phase, replay.trained()), death)
     }

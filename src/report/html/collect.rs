@@ -6,6 +6,7 @@ use super::flame;
 use super::lane::{Block, Closeup, Lane, PHASES, Point};
 use crate::detect::Finding;
 use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, add, total};
+use crate::replay::anatomy::Class;
 use crate::replay::{Held, PhaseKind, Progress, Replay};
 use rustc_hash::FxHashMap;
 
@@ -46,7 +47,7 @@ impl Pass {
             replay: Replay::new(),
             stride: first.steps().div_ceil(POINTS).max(1),
             last: first.steps(),
-            findings: findings.iter().filter(|f| f.is_active_leak()).cloned().collect(),
+            findings: findings.iter().filter(|f| f.is_active_leak() || f.is_suppressed()).cloned().collect(),
             classes: Classes::new(first.steps()),
             lanes: first.devices().take(8).map(lane).collect(),
             before: Vec::new(),
@@ -210,7 +211,7 @@ fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> 
         if let Some(at) = PHASES.iter().position(|p| *p == phase) {
             add(&mut point.phases[at], bytes);
         }
-        if h.is_old(step) && findings.iter().any(|f| f.counts(h)) {
+        if findings.iter().any(|f| f.class(h, h.is_old(step)) == Some(Class::LeftBehind)) {
             add(&mut point.left, bytes);
         }
     }

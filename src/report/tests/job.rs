@@ -211,11 +211,10 @@ impl Job {
             }
             let counted =
                 |h: &crate::replay::Held| findings.iter().any(|f| f.is_active_leak() && f.counts(h));
-            pass.finish(&counted, &|r, h| h.is_old(r.steps()) && counted(h)).map(|anatomy| Moment {
-                device: d.id,
-                at: m.at,
-                anatomy,
-            })
+            let class = |r: &Replay, h: &crate::replay::Held| {
+                findings.iter().filter_map(|f| f.class(h, h.is_old(r.steps()))).min()
+            };
+            pass.finish(&counted, &class).map(|anatomy| Moment { device: d.id, at: m.at, anatomy })
         };
         let moments = replay.devices().filter_map(moment).collect();
         let known = findings.iter().map(|f| known(&replay, f)).collect();

@@ -20,9 +20,11 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     let bytes = |parts: &[Part]| -> Vec<u64> { parts.iter().map(|x| x.bytes).collect() };
     let sum = |parts: &[u64]| parts.iter().map(|b| u128::from(*b)).sum::<u128>();
     let (job, rest) = (bytes(&t.job), bytes(&t.rest));
-    let allocated = sum(&job) + u128::from(t.left_behind);
-    let (total, left) = (unit.round(allocated + sum(&rest)), unit.round(t.left_behind.into()));
-    let job = &unit.apportion_to(&job, unit.round(allocated) - left)[..];
+    let found = [t.left_behind, t.growing, t.suppressed];
+    let allocated = sum(&job) + sum(&found);
+    let total = unit.round(allocated + sum(&rest));
+    let [left, growing, suppressed] = found.map(|b| unit.round(b.into()));
+    let job = &unit.apportion_to(&job, unit.round(allocated).saturating_sub(left + growing + suppressed))[..];
     let rest = &unit.apportion_to(&rest, total - unit.round(allocated))[..];
 
     let mut out = title(p, m, unit, total, t.whole_device, style);
@@ -40,6 +42,17 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     }
     if t.left_behind > 0 {
         row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
+    }
+    if t.growing > 0 {
+        row(
+            "growing",
+            growing,
+            &format!("replaced by larger blocks again and again{}", arrow(p, m)),
+            Some(Ink::Bad),
+        );
+    }
+    if t.suppressed > 0 {
+        row("suppressed", suppressed, "growth that is not reported because you suppressed it", None);
     }
     if rest.iter().any(|f| *f > 0) {
         row("the rest", rest.iter().sum(), &list(&t.rest, rest, unit), None);
@@ -103,17 +116,20 @@ fn list(parts: &[Part], figures: &[u64], unit: TableUnit) -> String {
     shown.join(" · ")
 }
 
-/// `by steps 1 to 18   ← the leak`.
-fn by_whom(p: &Process<'_>, m: &Moment) -> String {
-    let on = blamed(p, m);
-    // A finding that the verdict does not stand on is not called the leak.
-    let arrow = match p.verdict.outcome {
-        Outcome::Leak if on.clone().count() > 1 => " ← the leaks",
+/// That the verdict is about this: a finding that it does not stand on is not called the leak.
+fn arrow(p: &Process<'_>, m: &Moment) -> &'static str {
+    match p.verdict.outcome {
+        Outcome::Leak if blamed(p, m).count() > 1 => " ← the leaks",
         Outcome::Leak => " ← the leak",
         Outcome::Growing => " ← what grows",
         _ => "",
-    };
-    let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return arrow.trim_start().to_owned() };
+    }
+}
+
+/// `by steps 1 to 18   ← the leak`.
+fn by_whom(p: &Process<'_>, m: &Moment) -> String {
+    let arrow = arrow(p, m);
+    let Some(first) = blamed(p, m).min_by_key(|f| f.first_step) else { return arrow.trim_start().to_owned() };
     let n = first.first_step;
     // Blocks of the last steps are too young to be called left behind.
     let last = m.anatomy.step.saturating_sub(1).min(p.replay.steps().saturating_sub(GRACE)).max(n);

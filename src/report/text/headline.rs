@@ -112,7 +112,10 @@ impl Report<'_> {
         let untold = all.filter(|p| !is_told(p)).count();
         (untold > 0).then(|| match self.processes.len() {
             1 => "Part of the recording is damaged or missing, and is not counted.".to_owned(),
-            _ => format!("Part of {} is damaged or missing, and is not counted.", plural(untold as u64, "recording")),
+            _ => format!(
+                "Part of {} is damaged or missing, and is not counted.",
+                plural(untold as u64, "recording")
+            ),
         })
     }
 

@@ -53,9 +53,8 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
         passes.iter_mut().for_each(|(_, pass)| pass.ends());
     }
     let finish = |(moment, pass): (anatomy::Moment, Pass)| {
-        let anatomy = pass.finish(&|held| judged.is_counted(held), &|_, held| {
-            judged.is_left_behind(held, &judged.replay)
-        })?;
+        let anatomy =
+            pass.finish(&|held| judged.is_counted(held), &|_, held| judged.class(held, &judged.replay))?;
         Some(Moment { device: moment.device, at: moment.at, anatomy })
     };
     Ok(passes.into_iter().filter_map(finish).collect())

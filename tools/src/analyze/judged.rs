@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use strandline::detect::{Detector, Finding, SelfFault, Verdict};
 use strandline::event::{Bytes, HostKiller, StackId};
 use strandline::reader::Frozen;
+use strandline::replay::anatomy::Class;
 use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;
 use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
@@ -136,11 +137,17 @@ impl Judged {
         self.replay.coverage() == Coverage::Blocks
     }
 
+    /// What findings call a block that they count.
+    pub(super) fn class(&self, held: &Held, replay: &Replay) -> Option<Class> {
+        let is_old = held.is_old(replay.steps())
+            || replay.steps() == 0 && replay.microbatches().saturating_sub(held.microbatch) >= GRACE;
+        let found = self.findings().iter().filter_map(|f| f.class(held, is_old));
+        found.min().filter(|_| !held.pending)
+    }
+
     /// Whether a finding that stands counts this block among those left behind.
     pub(crate) fn is_left_behind(&self, held: &Held, replay: &Replay) -> bool {
-        let old = held.is_old(replay.steps())
-            || replay.steps() == 0 && replay.microbatches().saturating_sub(held.microbatch) >= GRACE;
-        old && !held.pending && self.is_counted(held)
+        self.class(held, replay) == Some(Class::LeftBehind)
     }
 
     /// Whether a finding that stands counts blocks such as this, however young it is. What a block that is made anew and larger would be without

@@ -47,6 +47,7 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
                 ("activations", a.activations),
                 ("temporaries", a.temporaries),
                 ("left behind", a.left_behind),
+                ("growing", a.growing),
                 ("unclassified", a.other),
             ];
             all.into_iter().map(|(name, b)| (name, b.0)).filter(|(_, b)| *b > 0).collect()

@@ -27,7 +27,7 @@ function moment() {
     if (whole > sum) known.push(["CUDA, libraries, other processes and free memory", whole - sum, "soft"]);
     rows("filled", known, Math.max(sum, whole || 0));
   };
-  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + many(unit()) : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
+  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + many(unit()) : k === "growing" ? "growing: replaced by larger blocks again and again" : k === "suppressed" ? "growth that is suppressed" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" || k === "growing" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
     $("filled-title").textContent = `GPU memory at the end of ${unit()} ` + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
@@ -35,7 +35,7 @@ function moment() {
   }
   $("filled-title").textContent = `GPU memory ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : `at the peak, ${inStep(lane.p, a.step)}`}`;
   const known = { ...a, "CUDA context": a.context, libraries: a.libraries && a.libraries - (a.context || 0) };
-  fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
+  fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "growing", "suppressed", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
 }
 function within() {
   const v = lane.c.within, [g, w, h] = canvas("within"), left = 78, bottom = 22;

@@ -1,6 +1,6 @@
 // Memory over the steps: stacked, with the peak, what is reserved and what is left behind; hover, choose, zoom.
 const columns = () => {
-  const c = lane.c, kept = leaking(), grows = s => by === "class" ? s.name === "left_behind" : by === "site" && kept.has(s.name);
+  const c = lane.c, kept = leaking(), grows = s => by === "class" ? s.name === "left_behind" || s.name === "growing" : by === "site" && kept.has(s.name);
   let n = 0;
   const named = c.by[by].map(s => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name === "left_behind" ? "left behind" : s.name.replaceAll("_", " "), bytes: s.bytes, color: grows(s) ? css("grow") : color(n++) }));
   const rest = c.allocated.map((a, i) => Math.max(0, a - named.reduce((n, s) => n + s.bytes[i], 0)));
