@@ -86,6 +86,16 @@ fn the_last_step_is_told_as_it_was_before_the_job_freed_what_it_held() {
         let blocks = segments.flat_map(|s| s["blocks"].as_array().expect("blocks"));
         let live = blocks.filter(|b| b["state"] == "active_allocated").filter_map(|b| b["size"].as_u64());
         assert_eq!(Value::from(live.sum::<u64>()), own["allocated"], "a snapshot of step {steps}");
+        let path = folder.join("end.pickle");
+        let path = path.to_str().expect("UTF-8");
+        strandline(&["snapshot", recording, "-o", path]);
+        let read = strandline(&["report", path, "--format", "json"]);
+        let read: Value = serde_json::from_str(&read).expect("json");
+        let (read, device) = (&read["processes"][0], &read["processes"][0]["devices"][0]);
+        assert_eq!(read["steps"].to_string(), steps, "as the snapshot has them");
+        for class in classes {
+            assert_eq!(device["anatomy"][class], end["anatomy"][class], "{class}, {steps} steps: {device}");
+        }
     }
 }
 

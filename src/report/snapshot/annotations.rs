@@ -2,7 +2,7 @@
 
 use super::out::Out;
 use super::source::Source;
-use super::steps::Steps;
+use super::steps::{End, Steps};
 use crate::event::Nanos;
 use std::io::{self, Write};
 
@@ -16,9 +16,11 @@ impl Steps {
     ) -> io::Result<()> {
         out.list()?;
         let mut begin = Nanos(0);
-        for end in &self.ends {
+        // Nothing of the last one comes after its end.
+        let last = self.last.map(|step| End { step, event: self.events, time: Nanos(until.0 + 1000) });
+        for end in self.ends.iter().chain(&last) {
             if end.event > source.from && end.event <= self.events {
-                let time = end.time.min(until);
+                let time = if last.is_some() { end.time } else { end.time.min(until) };
                 for device in source.replay.devices() {
                     for (stage, time) in [("START", begin), ("END", time)] {
                         out.dict()?;

@@ -12,6 +12,8 @@ pub struct Steps {
     /// Numbers of the first events after the ends of microbatches.
     microbatches: Vec<u64>,
     pub(super) events: u64,
+    /// The step that ended with the process.
+    pub(super) last: Option<u32>,
     /// Steps that had ended before the first event.
     before: u32,
     pub(super) trained: bool,
@@ -65,6 +67,7 @@ impl Steps {
             _ => {}
         }
         self.pass(progress);
+        self.ends_with_it(progress);
     }
 
     /// The same of an event.
@@ -97,11 +100,20 @@ impl Steps {
         if progress.step.is_some() || progress.microbatch.is_some() && self.ends.is_empty() {
             self.left.clear();
         }
-        self.finish(progress);
+        self.fold(progress);
     }
 
     /// Takes what [`crate::replay::Replay::finish`] said: the last step ended with the process, which no event announces.
     pub fn finish(&mut self, progress: Progress) {
+        self.fold(progress);
+        self.ends_with_it(progress);
+    }
+
+    fn ends_with_it(&mut self, progress: Progress) {
+        self.last = progress.step.filter(|_| !progress.folded).or(self.last);
+    }
+
+    fn fold(&mut self, progress: Progress) {
         if let Some(step) = progress.step {
             // Where steps are folded, the later ones never were.
             let keep = self.ends.partition_point(|s| s.step < step);
@@ -164,9 +176,11 @@ impl Steps {
         ended.checked_sub(n as usize + 1).map_or(0, |i| self.ends[i].event)
     }
 
-    /// As they were before event `until`: nothing has been freed on the way out yet.
-    pub fn before(&self, until: u64) -> Steps {
-        Steps { left: Vec::new(), events: self.events.min(until), ..self.clone() }
+    /// As they were before event `until`: nothing has been freed on the way out yet. `leaves`: the event with which the process begins to free what
+    /// it holds.
+    pub fn before(&self, until: u64, leaves: Option<u64>) -> Steps {
+        let last = self.last.filter(|_| until >= leaves.unwrap_or(self.events));
+        Steps { left: Vec::new(), events: self.events.min(until), last, ..self.clone() }
     }
 }
 

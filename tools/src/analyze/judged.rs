@@ -78,7 +78,9 @@ impl Judged {
         process.whole = self.whole.as_ref().map(|whole| Box::new(whole.process()));
         process.killer = self.killer;
         process.self_fault.clone_from(&self.self_fault);
-        let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
+        // A snapshot is no cost of recording.
+        let disk = std::fs::metadata(&self.path).ok().filter(|_| !self.read.is_snapshot);
+        let disk = disk.map(|m| Bytes(m.len()));
         process.native = self.native.clone();
         process.contexts = crate::context::of_recording(&self.path);
         process.cost = Cost::of(&self.replay, disk);

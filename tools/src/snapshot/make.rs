@@ -101,7 +101,11 @@ fn write_place(
     };
     let replay = then.as_ref().unwrap_or(&judged.replay);
     filter.born = aged.map(|a| a.finish(replay));
-    let steps = if is_end { judged.steps.clone() } else { judged.steps.before(place.events) };
+    let steps = if is_end {
+        judged.steps.clone()
+    } else {
+        judged.steps.before(place.events, judged.replay.torn_down_from())
+    };
     let facts = Facts::of(&judged.replay);
     let source = Source {
         replay,

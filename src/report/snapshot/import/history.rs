@@ -61,11 +61,15 @@ impl Imported {
                 let lane = cursor.devices.get_mut(usize::from(device.0))?;
                 let (number, mut body) = lane.next.take()?;
                 lane.advance(&self.entries, device);
+                let told = self.entries.told_phase(device, number);
                 if let Body::Alloc(b) = &mut body {
                     // On autograd's own threads there is no Python to be seen.
                     let backward = self.entries.with_frames && b.stack == StackId(0);
-                    b.phase = Phase { optimizer: cursor.in_optimizer > 0, backward, ..Phase::default() };
+                    let seen = Phase { optimizer: cursor.in_optimizer > 0, backward, ..Phase::default() };
+                    b.phase = told.unwrap_or(seen);
                     b.rounded = self.rounded.get(&(device, number)).copied().unwrap_or_default();
+                } else if let Body::FreeRequested(b) = &mut body {
+                    b.phase = told.unwrap_or_default();
                 }
                 body
             }

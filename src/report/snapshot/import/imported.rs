@@ -2,8 +2,9 @@
 
 use super::super::unpickle::{Items, Tree, Value};
 use crate::event::{
-    Addr, Block, Body, Bytes, DeviceId, Item, Names, PoolId, SegmentOp, StackId, StreamHandle,
+    Addr, Block, Body, Bytes, DeviceId, Item, Names, Phase, PoolId, SegmentOp, StackId, StreamHandle,
 };
+use crate::replay::PhaseKind;
 use rustc_hash::FxHashMap;
 
 /// A snapshot as a recording.
@@ -91,6 +92,17 @@ impl Entries {
 
     pub(super) fn stack(&self, v: Value) -> StackId {
         self.frames(v).and_then(|n| self.stacks.get(&n)).copied().unwrap_or(StackId(0))
+    }
+
+    /// What was running at an entry, as a snapshot of ours tells it: `step 35 · backward · default stream`.
+    pub(super) fn told_phase(&self, device: DeviceId, number: u32) -> Option<Phase> {
+        let e = self.of(device)?.get(number as usize)?;
+        let mut words = self.text(e, "user_metadata").split(" · ");
+        words.next()?.strip_prefix("step ")?.parse::<u32>().ok()?;
+        let told: Vec<&str> = words.collect();
+        let has = |phase: PhaseKind| told.contains(&phase.name());
+        let (backward, optimizer) = (has(PhaseKind::Backward), has(PhaseKind::Optimizer));
+        Some(Phase { backward, optimizer, no_grad: has(PhaseKind::Evaluation), ..Phase::default() })
     }
 
     /// What an entry says; `None` where it is not understood.
