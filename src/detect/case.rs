@@ -4,7 +4,7 @@
 use super::certainty::{Certainty, Evidence};
 use super::check::Grown;
 use super::finding::{BIRTHS, Finding, FindingSite, GrainName, LONGEST_LIFE, REMADE, StreamRef};
-use super::forecast::{self, Rate};
+use super::forecast::{self, Headroom, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
 use super::outlook::Outlook;
@@ -45,6 +45,11 @@ impl Place {
     /// The last mark of its grain.
     pub(super) fn mark(&self, replay: &Replay) -> u32 {
         if self.grain == Grain::Step { replay.steps() } else { replay.microbatches() }
+    }
+
+    /// What growth that began in step `first` has left there.
+    pub(super) fn headroom(&self, replay: &Replay, first: u32) -> Headroom {
+        forecast::headroom(replay, self.device, if self.grain == Grain::Step { first } else { 0 })
     }
 }
 
@@ -207,11 +212,7 @@ fn compose(
         rate,
         per_step,
         marks,
-        room: forecast::headroom(
-            replay,
-            place.device,
-            if place.grain == Grain::Step { first_step } else { 0 },
-        ),
+        room: place.headroom(replay, first_step),
         pace: forecast::pace(replay).map(|pace| pace / per_step),
         certainty,
         // Buffers fill as a job begins: for a dozen marks nobody is woken.

@@ -325,6 +325,12 @@ impl Detector {
         sort(&mut self.findings);
     }
 
+    /// Forecasts anew, after [`Replay::suppose_usable`].
+    pub fn forecast_again(&mut self, replay: &Replay) {
+        self.cases.iter_mut().for_each(|c| c.outlook.room = c.place.headroom(replay, c.finding.first_step));
+        self.draw();
+    }
+
     /// Forecasts by all that grows on a device: it is full once.
     fn draw(&mut self) {
         let grows = |f: &Finding| f.withdrawn_step.is_none() && f.certainty >= Certainty::Growing;

@@ -3,10 +3,31 @@
 use super::amounts::{plural, size, thousands};
 use super::check::Grown;
 use super::finding::Finding;
+use crate::replay::SiteKind;
 
-/// "this line", "3 lines".
-pub(super) fn lines(n: usize) -> String {
-    if n == 1 { "this line".to_string() } else { plural(n as u64, "line") }
+/// The lines that allocate what is told: "this line", "3 lines"; where a recording has no stacks, "unknown lines".
+pub(super) fn lines(g: &Grown<'_>) -> String {
+    match g.finding.sites.len() {
+        _ if are_unknown(g) => UNKNOWN.to_owned(),
+        1 => "this line".to_owned(),
+        n => plural(n as u64, "line"),
+    }
+}
+
+/// The same where they were told before: "this line", "these lines".
+pub(super) fn these_lines(g: &Grown<'_>) -> &'static str {
+    match g.finding.sites.len() {
+        _ if are_unknown(g) => UNKNOWN,
+        1 => "this line",
+        _ => "these lines",
+    }
+}
+
+const UNKNOWN: &str = "unknown lines";
+
+fn are_unknown(g: &Grown<'_>) -> bool {
+    let site = g.finding.sites.first().and_then(|s| g.replay.site(s.site));
+    site.is_some_and(|s| s.kind == SiteKind::Unknown)
 }
 
 /// Why, of blocks that are made anew, and larger or more of them each time.
@@ -22,7 +43,7 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     };
     format!(
         "{blocks} from {} {verb} freed and allocated again, {} each time: in {} since {} {}, this added {}{beside}",
-        lines(f.sites.len()),
+        lines(g),
         if g.members.iter().any(|m| m.growth.now.blocks > m.growth.base.blocks) {
             "more of them"
         } else {

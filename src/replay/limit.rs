@@ -20,8 +20,16 @@ impl Replay {
         Some(Bytes((fraction * total as f64) as u64))
     }
 
+    /// From now on, as if this process could have so many bytes of each device: of a card that the job has not run on.
+    pub fn suppose_usable(&mut self, bytes: Bytes) {
+        self.supposed = Some(bytes);
+    }
+
     /// Bytes of a device that this process can have: what others leave of it, and no more than it is allowed.
     pub fn usable(&self, device: DeviceId) -> Option<Bytes> {
+        if self.supposed.is_some() {
+            return self.supposed;
+        }
         let c = self.device(device)?.capacity?;
         let left = c.total.0.saturating_sub(c.others.0);
         Some(Bytes(self.limit(device).map_or(left, |limit| limit.0.min(left))))

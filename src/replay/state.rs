@@ -74,6 +74,8 @@ pub struct Replay {
     /// Sizes of what the runtime handed out, by address.
     pub(super) runtime: FxHashMap<u64, u64>,
     pub(super) calls: Calls,
+    /// See [`Replay::suppose_usable`].
+    pub(super) supposed: Option<Bytes>,
     pub(super) failed: Option<Failed>,
     /// Calls that CUDA has refused, of threads that were given nothing since.
     pub(super) refused: Vec<Refused>,

@@ -58,7 +58,7 @@ fn explain(g: &Grown<'_>) -> String {
         "{} of {} allocated by {} were still live at the end of {} {}, the oldest for {}; {destroyed}{idle}",
         thousands(live),
         plural(allocs, "block"),
-        lines(f.sites.len()),
+        lines(g),
         f.grain.noun(),
         thousands(g.mark.into()),
         oldest(f, g.mark),

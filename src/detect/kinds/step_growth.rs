@@ -1,11 +1,11 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
-use crate::detect::amounts::{many, numbered, plural, size, thousands};
+use crate::detect::amounts::{many, plural, size, thousands};
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, oldest, remade};
+use crate::detect::explain::{lines, oldest, remade, these_lines};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
-use crate::replay::{Cohort, Replay, SiteKind};
+use crate::replay::{Cohort, Replay};
 
 pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { claims, explain } };
 
@@ -38,22 +38,17 @@ fn claims(_: &Replay, _: &Cohort) -> bool {
 fn explain(g: &Grown<'_>) -> String {
     let f = g.finding;
     let noun = f.grain.noun();
-    let site = f.sites.first().and_then(|s| g.replay.site(s.site));
-    let of = match site.is_some_and(|s| s.kind == SiteKind::Unknown) {
-        true => String::new(),
-        false => format!(" from {}", lines(f.sites.len())),
-    };
+    let of = lines(g);
     let blocks = format!("{} ({})", plural(f.blocks_now, "block"), size(f.bytes_now));
-    let what = format!("{blocks}{of}");
+    let what = format!("{blocks} from {of}");
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{blocks} more{of} are live now than when the growth began, because more are allocated than freed; freed blocks lived for up to {}",
+            "{blocks} more from {of} are live now than when the growth began, because more are allocated than freed; freed blocks lived for up to {}",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {
             let nouns = many(noun);
-            let this = if f.sites.len() == 1 { "this" } else { "these" };
-            let these = format!("{this} {}", numbered(f.sites.len() as u64, "line"));
+            let these = these_lines(g);
             let lives = g.members.iter().filter_map(|m| match m.growth.rule {
                 Rule::Kept { life, .. } => Some(life),
                 _ => None,
@@ -61,10 +56,10 @@ fn explain(g: &Grown<'_>) -> String {
             let cohorts = g.members.iter().filter_map(|m| g.replay.cohorts().get(m.id.0 as usize));
             let freed: u64 = cohorts.map(|c| c.at_mark.1).sum();
             let longest = match lives.max().unwrap_or(life) {
-                _ if freed == 0 => format!("no block of {these} was freed"),
-                0 => format!("blocks of {these} that were freed lived at most 2 {nouns}"),
+                _ if freed == 0 => format!("no block from {these} was freed"),
+                0 => format!("blocks from {these} that were freed lived at most 2 {nouns}"),
                 life => {
-                    format!("no freed block of {these} was older than {}", plural(life.into(), noun))
+                    format!("no freed block from {these} was older than {}", plural(life.into(), noun))
                 }
             };
             format!(

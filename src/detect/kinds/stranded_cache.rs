@@ -3,7 +3,6 @@
 use crate::detect::amounts::{plural, size};
 use crate::detect::certainty::{Bound, Certainty, Evidence};
 use crate::detect::check::{Check, Context, Entry, When};
-use crate::detect::explain::lines;
 use crate::detect::finding::Finding;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites};
@@ -118,10 +117,9 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
             sites,
             rate,
             explain: format!(
-                "{} that {} allocated on, unused since step {last}, {} {} of freed memory that no other stream can \
+                "{} that this line allocated on, unused since step {last}, {} {} of freed memory that no other stream can \
                  use{each}; PyTorch may return it to the driver when memory runs short",
                 plural(streams.len() as u64, "stream"),
-                lines(1),
                 if streams.len() == 1 { "keeps" } else { "keep" },
                 size(free),
             ) + &growing.as_ref().map_or_else(String::new, |g| {

@@ -7,7 +7,7 @@ use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use strandline::detect::{Detector, Finding, SelfFault, Verdict};
+use strandline::detect::{Detector, Finding, GrainName, SelfFault, Verdict};
 use strandline::event::{Bytes, HostKiller, StackId};
 use strandline::reader::Frozen;
 use strandline::replay::anatomy::Class;
@@ -137,6 +137,23 @@ impl Judged {
     /// Blocks were seen.
     pub(crate) fn has_blocks(&self) -> bool {
         self.replay.coverage() == Coverage::Blocks
+    }
+
+    /// After how many steps in all the job would fill a device of which it could have so many bytes, by what grows.
+    pub(crate) fn full_after(&mut self, usable: u64) -> Option<u64> {
+        self.replay.suppose_usable(Bytes(usable));
+        self.detector.forecast_again(&self.replay);
+        let (steps, microbatches) = (self.replay.steps(), self.replay.microbatches());
+        let of = |f: &Finding| {
+            let further = f.steps_to_oom.map(|n| n.mid).filter(|n| *n != u64::MAX)?;
+            Some(match f.grain {
+                GrainName::Microbatch => {
+                    (further + u64::from(microbatches)) * u64::from(steps) / u64::from(microbatches.max(1))
+                }
+                _ => further + u64::from(steps),
+            })
+        };
+        self.findings().iter().filter(|f| f.grows()).filter_map(of).min()
     }
 
     /// What findings call a block that they count.

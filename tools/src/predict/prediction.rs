@@ -29,15 +29,6 @@ impl Prediction {
         self.cards.iter().all(|c| !matches!(self.needs.fits(c), Fits::No(_)))
     }
 
-    /// Steps after which it is full, where it fits first and grows.
-    fn full_after(&self, card: &Card) -> Option<u64> {
-        let growth = Some(self.needs.growth).filter(|g| *g >= 1.0)?;
-        match self.needs.fits(card) {
-            Fits::Yes(spare) => Some((spare as f64 / growth) as u64 + u64::from(self.needs.steps)),
-            Fits::Tight(_) | Fits::No(_) => None,
-        }
-    }
-
     fn because(&self) -> String {
         let steps = plural(self.needs.steps.into(), "step");
         match self.needs.ended {
@@ -90,8 +81,8 @@ impl Prediction {
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
-                Fits::Yes(spare) => match self.full_after(card) {
-                    Some(steps) => format!("full after about {}", plural(about(steps), "step")),
+                Fits::Yes(spare) => match self.needs.full_after(card) {
+                    Some(steps) => format!("full after about {} in all", plural(about(steps), "step")),
                     None => format!("fits, {} to spare", size(spare)),
                 },
                 Fits::Tight(cached) => {
@@ -136,7 +127,7 @@ impl Prediction {
                 Fits::No(_) => "no",
             };
             let margin = i128::from(c.bytes) - i128::from(self.needs.bytes());
-            let full_after = self.full_after(c);
+            let full_after = self.needs.full_after(c);
             json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64, "full_after_steps": full_after })
         };
         json!({

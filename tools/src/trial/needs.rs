@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::job::{Job, Variable};
 use crate::run::{self, Library, Plan};
 use crate::size::Size;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,8 @@ pub(crate) struct Needs {
     pub(crate) job: JobVerdict,
     /// Bytes that every step adds, of the process that grows fastest; 0: nothing grows.
     pub(crate) growth: f64,
+    /// After how many steps in all it fills cards, by their bytes, as a report of the job on such a card says.
+    full_after: BTreeMap<u64, u64>,
 }
 
 /// How an attempt ended.
@@ -94,6 +97,12 @@ impl Needs {
     pub(crate) fn fits(&self, card: &Card) -> Fits {
         let (allocated, reserved) = self.most();
         card.fits(allocated, reserved, self.beside())
+    }
+
+    /// Steps after which a card is full that it fits at first.
+    pub(crate) fn full_after(&self, card: &Card) -> Option<u64> {
+        let fits = matches!(self.fits(card), Fits::Yes(_));
+        self.full_after.get(&card.bytes).copied().filter(|_| fits)
     }
 
     /// Why there are no more steps, in a word for programs.
@@ -146,11 +155,18 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
     if outcome.recordings.is_empty() {
         return Ok(Tried::Unused);
     }
-    let judged = analyze::judge(&outcome.recordings, None, &Suppressions::default(), None)?;
+    let mut judged = analyze::judge(&outcome.recordings, None, &Suppressions::default(), None)?;
     let report = analyze::report(&judged, None);
     let steps = report.processes.iter().map(|p| p.replay.steps()).max().unwrap_or(0);
     let grows =
         |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
     let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
-    Ok(Tried::Needs(Needs { peaks: peaks(&judged), steps, ended: why, job: report.job(), growth }))
+    let (job, peaks, full_after) = (report.job(), peaks(&judged), BTreeMap::new());
+    let mut needs = Needs { peaks, steps, ended: why, job, growth, full_after };
+    for card in attempt.cards.iter().filter(|_| growth >= 1.0) {
+        let usable = card.bytes.saturating_sub(needs.beside());
+        let soonest = judged.iter_mut().filter_map(|j| j.full_after(usable)).min();
+        needs.full_after.extend(soonest.map(|n| (card.bytes, n)));
+    }
+    Ok(Tried::Needs(needs))
 }

@@ -35,7 +35,7 @@ function flame() {
 }
 function blocks(shot) {
   const list = shot ? shot.blocks : [];
-  $("blocks-title").textContent = shot ? `Largest blocks ${which === "end" ? "at the end" : "at the peak"}: ${number(list.length)} of ${number(shot.count)}` : "Largest blocks";
+  $("blocks-title").textContent = shot ? `Largest blocks ${which === "end" ? after() : "at the peak"}: ${number(list.length)} of ${number(shot.count)}` : "Largest blocks";
   const top = el("thead"), body = el("tbody");
   top.append(cells("th", ["line", "size", "stream", "step", "phase"]));
   body.append(...list.map(([bytes, line, stream, step, phase]) => cells("td", [line, size(bytes), stream, number(step), phase])));

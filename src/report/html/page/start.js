@@ -11,7 +11,8 @@ function all() {
   $("timeline-title").textContent = `Memory at the end of each ${unit()}`;
   const isAfter = lane.d.peak_step > lane.p.steps && !lane.d.oom;
   $("within-title").textContent = isAfter ? `Memory during the last ${unit()} and after it` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
-  $("ages-title").textContent = `Memory held at the end, by the ${unit()} that allocated it`;
+  $("ages-title").textContent = `Memory held ${after()}, by the ${unit()} that allocated it`;
+  $("which").firstChild.textContent = after();
   $("hint").textContent = `Click a ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
   steps(); moment(); within(); ages(); flame(); lines();
 }
