@@ -23,6 +23,8 @@ const inStep = (p, n) => {
   if (ended && p.devices.some(d => d.oom && d.oom.step === n)) return `${step}, in which memory ran out`;
   return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && !p.steps ? `(no ${unit()} ended)` : step;
 };
+// The job ended, and no step of it did.
+const stepless = () => !lane.p.steps && lane.p.ended !== "running";
 const unit = () => lane && {time: "second", iteration: "iteration"}[lane.p.step_source] || "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 // A function's own name, as the text has it.

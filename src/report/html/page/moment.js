@@ -18,7 +18,7 @@ function moment() {
   const c = lane.c, i = chosen;
   if (!c.steps.length) { $("moment").textContent = "No training step was seen"; return; }
   const failed = c.steps[i] > lane.p.steps && lane.d.oom;
-  $("moment").textContent = `Held ${failed ? "when an allocation failed in" : "at the end of"} ${unit()} ${number(c.steps[i])}: ${size(c.allocated[i])}` + (c.reserved[i] ? ` of ${size(c.reserved[i])} reserved` : "");
+  $("moment").textContent = `Held ${stepless() ? failed ? "when an allocation failed" : "at the end" : `${failed ? "when an allocation failed in" : "at the end of"} ${unit()} ${number(c.steps[i])}`}: ${size(c.allocated[i])}` + (c.reserved[i] ? ` of ${size(c.reserved[i])} reserved` : "");
   const list = columns().map(s => [s.name, s.bytes[i], "", s.color]).filter(r => r[1] > 0).sort((a, b) => b[1] - a[1]);
   const cls = grown() ? grown().certainty === "leak" ? "bad" : "doubt" : "soft";
   if (c.left[i]) list.unshift([`of this, left behind by earlier ${unit()}s`, c.left[i], cls]);
@@ -35,7 +35,7 @@ function moment() {
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
     return fill(parts.filter(r => r[1]), c.capacity);
   }
-  $("filled-title").textContent = `GPU memory ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : `at the peak, ${inStep(lane.p, a.step)}`}`;
+  $("filled-title").textContent = `GPU memory ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : stepless() ? `at the peak (no ${unit()} ended)` : `at the peak, ${inStep(lane.p, a.step)}`}`;
   const known = { ...a, "CUDA context": a.context, libraries: a.libraries && a.libraries - (a.context || 0) };
   fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "growing", "suppressed", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
 }
