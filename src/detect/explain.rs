@@ -1,6 +1,6 @@
 //! Words that judgements share.
 
-use super::amounts::{plural, size, thousands};
+use super::amounts::{numbered, plural, size, thousands};
 use super::check::Grown;
 use super::finding::Finding;
 use crate::replay::SiteKind;
@@ -14,13 +14,11 @@ pub(super) fn lines(g: &Grown<'_>) -> String {
     }
 }
 
-/// The same where they were told before: "this line", "these lines".
-pub(super) fn these_lines(g: &Grown<'_>) -> &'static str {
-    match g.finding.sites.len() {
-        _ if are_unknown(g) => UNKNOWN,
-        1 => "this line",
-        _ => "these lines",
-    }
+/// The same where they were told before: of several, "these".
+pub(super) fn these_lines(g: &Grown<'_>) -> String {
+    let n = g.finding.sites.len();
+    let this = if n == 1 { "this" } else { "these" };
+    if are_unknown(g) { UNKNOWN.to_owned() } else { format!("{this} {}", numbered(n as u64, "line")) }
 }
 
 const UNKNOWN: &str = "unknown lines";
