@@ -43,6 +43,12 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others && p.findings.iter().any(|g| is_other(&g)) => {
             ("full after", format!("further {grain}"), " at the combined rate of all growth")
         }
+        // Its peaks, which have both blocks, grow faster than what stays.
+        false if f.with_others && f.is_remade() => (
+            "full after",
+            format!("further {grain}"),
+            " at this rate, with the old and the new block in memory at once",
+        ),
         false if f.with_others => (
             "full after",
             format!("further {grain}"),

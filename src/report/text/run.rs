@@ -129,8 +129,9 @@ fn steps(p: &Process<'_>) -> String {
 fn begins(p: &Process<'_>) -> String {
     let Some(Iterations { stack, .. }) = p.replay.iterations() else { return String::new() };
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
-    own.or(p.names.frames(stack).next())
-        .map_or_else(String::new, |f| format!("; each begins with an allocation at {}, and iteration 1 is all before that", line(p, f)))
+    own.or(p.names.frames(stack).next()).map_or_else(String::new, |f| {
+        format!("; each begins with an allocation at {}, and iteration 1 is all before that", line(p, f))
+    })
 }
 
 /// What the time that recording took is a part of.

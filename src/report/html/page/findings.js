@@ -54,6 +54,8 @@ function finding(f) {
   }
   return box;
 }
+// Its blocks are replaced by larger ones.
+const remade = f => f.evidence.some(e => e.what.startsWith("times it was allocated again"));
 // When the GPU is full, as the report has it: a label, how far in a few words and in a sentence; of a job that has ended, what it
 // would have taken.
 function ahead(p, f) {
@@ -63,7 +65,7 @@ function ahead(p, f) {
   const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
     && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
   if (p.findings.some(sooner)) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : ", judged by reserved memory, which grows faster than allocated memory" : " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : remade(f) ? " at this rate, with the old and the new block in memory at once" : ", judged by reserved memory, which grows faster than allocated memory" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
   const word = noun(f.grain), s = word === "second" ? t && t.mid !== null ? t : exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;

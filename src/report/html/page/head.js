@@ -36,7 +36,7 @@ function cards() {
     if (d.oom) card(size(d.oom.requested_bytes), `requested when memory ran out${d.oom.step ? ` in ${unit()} ${number(d.oom.step)}` : ""}`);
     const grown = p.findings.filter(counts), f = grown[0];
     if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `more every ${noun(f.grain)} since ${noun(f.grain)} ${number(f.first_step)}`);
-    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), `left behind by earlier ${noun(f.grain)}s`);
+    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), remade(f) ? "grown so far" : `left behind by earlier ${noun(f.grain)}s`);
     const when = f && !d.oom && ahead(p, f);
     if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);
     const steps = number(p.steps || 0), counted = word => plural(p.steps, word).slice(steps.length + 1);
