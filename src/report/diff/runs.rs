@@ -249,9 +249,9 @@ impl Runs {
             let is_uneven = v.steps() != self.base.steps() && self.base.growth().max(v.growth()) > 0.0;
             if is_uneven && matches!(effect, Effect::Saved(_) | Effect::Worse(_) | Effect::NoneSeen) {
                 said += &format!(
-                    " (after {} instead of {})",
+                    " (it ran {}, the base {})",
                     plural(v.steps().into(), "step"),
-                    self.base.steps()
+                    thousands(self.base.steps().into())
                 );
             }
         }

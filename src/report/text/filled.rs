@@ -52,7 +52,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         );
     }
     if t.suppressed > 0 {
-        row("suppressed", suppressed, "growth that is not reported because you suppressed it", None);
+        row("suppressed", suppressed, "growth that you chose to ignore (see the note)", None);
     }
     if rest.iter().any(|f| *f > 0) {
         row("the rest", rest.iter().sum(), &list(&t.rest, rest, unit), None);

@@ -44,7 +44,8 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
     };
     let is_oom = worst.verdict.outcome == Outcome::Oom;
-    let advise = (is_oom && !worst.read.is_snapshot)
+    // Of what is loaded before the first step, the report says all that helps.
+    let advise = (is_oom && worst.replay.steps() > 0)
         .then(|| (format!("strandline advise{one}"), "looks for changes that lower the peak".to_string()));
     let has_no_steps = matches!(worst.replay.step_source(), StepSource::None | StepSource::Time);
     let is_short = worst.verdict.outcome == Outcome::Unknown && worst.verdict.too_short;

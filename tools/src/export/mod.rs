@@ -33,6 +33,9 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
         say::line(parquet::write(options, &judged, &report, asked, first)?);
         return Ok(0);
     }
+    if let Some(first) = judged.first().filter(|_| judged.iter().all(|j| j.replay.events() == 0)) {
+        return Err(analyze::nothing(first));
+    }
     let begun = judged.iter().map(analyze::Judged::epoch_ns).min().unwrap_or(0);
     let mut out = Vec::new();
     let written = match options.format {
