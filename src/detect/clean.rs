@@ -24,7 +24,7 @@ pub(super) fn nothing_leaks(replay: &Replay, all: &[Finding], detectable: Option
         let per = GrainName::of(replay, Grain::Step).per();
         let less =
             if bytes > LEAST_RATE { "; less could hide among blocks that are too new to judge" } else { "" };
-        format!(" (growth above {} {per} would have been found{less})", size(bytes as u64))
+        format!(" (steady growth above {} {per} would have been found{less})", size(bytes as u64))
     });
     let (peaks, has_grown) = (higher_peaks(replay), all.iter().any(stopped));
     let is_told = has_grown || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));

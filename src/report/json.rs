@@ -277,6 +277,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
     let mut v = json!({
         "kind": f.kind.name(),
         "headline": f.headline(),
+        "rate": super::text::rate(f),
         "certainty": f.certainty.name(),
         "evidence": f.evidence.iter().map(|e| json!({ "what": e.what, "value": number(e.value) })).collect::<Vec<_>>(),
         "bound": f.bound.as_ref().map(|b| json!({ "bytes": b.bytes, "at_step": b.at_step, "source": b.source })),

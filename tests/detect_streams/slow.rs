@@ -47,7 +47,7 @@ fn a_leak_is_named_by_its_fifth_block_whatever_it_takes_of_the_card() {
         (said.outcome, said.reason.as_str()),
         (
             Outcome::Clean,
-            "no line of code kept more and more GPU memory in 500 steps (growth above 4 KiB a step would have been found)"
+            "no line of code kept more and more GPU memory in 500 steps (steady growth above 4 KiB a step would have been found)"
         )
     );
 }

@@ -82,7 +82,8 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
         .any(|q| q.findings.iter().any(|g| g.is_active_leak() && g.kind == f.kind && line(q, g) == here))
 }
 
-fn rate(f: &Finding) -> String {
+/// How fast it grows: `8 MiB and 1 block a step`.
+pub(in crate::report) fn rate(f: &Finding) -> String {
     let (bytes, per) = (size_f(f.bytes_per_step), f.grain.per());
     if f.is_rare() {
         return format!(

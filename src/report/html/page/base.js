@@ -68,6 +68,8 @@ for (const i of data.told.order) for (const c of data.charts[i] || []) {
 }
 let lane = lanes[0], by = "site", chosen = 0, picked = false, which = "end";
 const counts = f => f.withdrawn_step === null && !f.suppressed_by && (f.certainty === "leak" || f.certainty === "growing");
+// The GPU that is shown first: of the first process the one that fails or has what grows.
+lane = lanes.find(l => l.p === lane.p && (l.d.oom || l.p.findings.some(f => counts(f) && f.device === l.d.index))) || lane;
 const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 // No red and no orange: those are the colours of what grows.
 const palette = ["#4e79a7", "#59a14f", "#b07aa1", "#76b7b2", "#8f8ac4", "#9aae5b", "#6f9fd8", "#7d8ea3", "#c7a3d9", "#3f8f86", "#a0cbe8", "#8cd17d"];

@@ -14,7 +14,7 @@ function finding(f) {
   const title = el("h3");
   const ended = f.withdrawn_step !== null, headed = f.headline || f.kind.replaceAll("-", " ");
   const headline = ended ? `${headed.replace(/\bgrows\b/, "grew")} until ${unit()} ${number(f.withdrawn_step)}` : headed;
-  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : headline}`);
+  title.append(el("span", ended ? "ENDED" : f.suppressed_by ? "SUPPRESSED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : headline}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
@@ -26,14 +26,12 @@ function finding(f) {
     say("because", `it was reported as growing from ${unit()} ${number(f.detected_step)} until ${unit()} ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
-  const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
-  const per = few ? `${bytes} every ${noun(f.grain)}, a block every ${number(Math.round(1 / f.blocks_per_step))}` : `${bytes} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
   // What the explanation says is not said twice.
   const held = size(f.bytes_now), told = !grows && (f.explain || "").includes(held.replace("\u00a0", " "));
-  const sizes = [grows || f.bytes_per_step > 0 ? per : "", told ? "" : `${held} now`].filter(Boolean);
+  const sizes = [grows || f.bytes_per_step > 0 ? f.rate : "", told ? "" : `${held} now`].filter(Boolean);
   if (sizes.length) say("size", sizes.join(", "));
   const now = f.current_bytes_per_step;
-  if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${bytes} is the average since the growth began`);
+  if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${size(Math.round(f.bytes_per_step))} is the average since the growth began`);
   const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
   if (grows && !full && when) say(when.label, when.said);

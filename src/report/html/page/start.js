@@ -29,6 +29,7 @@ function begin() {
 head();
 lanes.forEach((l, i) => { const o = el("option", (processes.length > 1 ? l.name + ", " : "") + "GPU " + l.c.device + (l.d.name ? ", " + l.d.name : "")); o.value = i; $("lane").append(o); });
 $("lane").hidden = lanes.length < 2;
+$("lane").value = lanes.indexOf(lane);
 $("lane").onchange = e => { lane = lanes[e.target.value]; begin(); };
 choice("by", [["site", "by line"], ["stream", "by stream"], ["phase", "by phase"], ["class", "by class"]], by, k => { by = k; steps(); moment(); });
 choice("which", [["end", "at the end"], ["at_peak", "at the peak"]], which, k => { which = k; root = null; flame(); });
