@@ -1,6 +1,6 @@
 // One moment: what was held at the end of a step, what filled the device, the step of the peak, and the ages of what is held.
 function rows(id, list, total) {
-  const head = list.length && total ? [cells("th", ["", "size", `of ${size(total)}`])] : [];
+  const head = list.length && total ? [cells("th", ["part", "size", `of ${size(total)}`])] : [];
   $(id).replaceChildren(...head, ...list.map(([name, bytes, cls, color]) => {
     // A part of another row is no share of the whole.
     const part = name.startsWith("of this"), r = el("tr", undefined, cls), share = total ? 100 * bytes / total : 0, first = el("td"), bar = el("i", undefined, "share");
