@@ -2,6 +2,7 @@
 """What `strandline predict` and `strandline fit` say of the models of tests/gpu/models.py, without a GPU; tests/gpu/predict.sh compares it on one.
 
 usage: predict_simulated.py SIMULATED.json STRANDLINE [MODEL…] [--no-fit]
+       predict_simulated.py RANKS.json STRANDLINE --ranks      two ranks of DDP and of FSDP2, for the part `predicted` of tests/gpu/ranks.py
 
 Needs peft and torchvision in the simulated GPU's Python. SIMULATED.json is written after each model; a model that is already in it is left as it is.
 """
@@ -9,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = {"default": {}, "expandable": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}}
@@ -46,8 +48,20 @@ def largest(strandline, name, values):
     return found if found else {"failed": varied.get("failed"), "said": json.dumps(told)[-600:]}
 
 
+def of_ranks(strandline, kind):
+    """The peaks of each of two ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = ["torchrun", "--standalone", "--nproc-per-node", "2", os.path.join(os.path.dirname(HERE), "python/ranks.py"), kind, folder]
+        told = asked([strandline, "predict", "--json", "--devices", "2", "--gpu", "h200", *job], {})
+    return told if "failed" in told else [{"allocated": d["peak_allocated_bytes"], "reserved": d["peak_reserved_bytes"], "used": told["needed_bytes"]} for d in told["devices"]]
+
+
 def main():
-    out, strandline, *names = [a for a in sys.argv[1:] if a != "--no-fit"]
+    out, strandline, *names = [a for a in sys.argv[1:] if a not in ("--no-fit", "--ranks")]
+    if "--ranks" in sys.argv:
+        with open(out, "w") as f:
+            json.dump({kind: of_ranks(strandline, kind) for kind in ("ddp", "fsdp")}, f, indent=1)
+        return
     sys.path.insert(0, HERE)
     import models
 

@@ -3,14 +3,15 @@
 
 usage: ranks.py CARRY OUT [--gpus N] [--python PY] [--simulated] [PART…]
 
-PARTs: ddp fsdp attributed equality accelerate (default: all). CARRY as in tests/gpu/all.sh. NVLink multicast is left off. --simulated: N
+PARTs: ddp fsdp attributed equality accelerate predicted (default: all). CARRY as in tests/gpu/all.sh, and ranks.json
+(tests/gpu/predict_simulated.py --ranks) for the last. NVLink multicast is left off. --simulated: N
 simulated devices, gloo for DDP and ranks that send nothing for FSDP2, no equality. Exit status 1 where a line is FAIL.
 """
 import glob, json, os, subprocess, sys
 
 from carried import MIB, ROOT, accused, asked, attributed, cards, loud, measure_context, names, own_context, same_numbers, whole, within
 
-PARTS = ["ddp", "fsdp", "attributed", "equality", "accelerate"]
+PARTS = ["ddp", "fsdp", "attributed", "equality", "accelerate", "predicted"]
 JOB = "tests/python/ranks.py"
 args, parts, c = asked(__doc__, PARTS, gpus={"type": int, "default": 0})
 N = args.gpus or cards()
@@ -136,6 +137,25 @@ def accelerated():
     c.check("accelerate: the same verdict with callbacks", same, str(verdicts[0]))
 
 
+def predicted():
+    """What `strandline predict` said of the healthy jobs elsewhere, against what PyTorch and the driver say of each rank here."""
+    path = os.path.join(args.carry, "ranks.json")
+    if not os.path.exists(path):
+        print(f"     not compared with what was predicted: there is no {path}", flush=True)
+        return
+    with open(path) as f:
+        said = json.load(f)
+    for kind, told in said.items():
+        _, ranked = ranks(f"predicted-{kind}", kind)
+        lines, wrong = [], [] if sorted(ranked) == list(range(len(told))) else [f"ranks {sorted(ranked)}, not {len(told)}"]
+        for rank, found in sorted(ranked.items()):
+            for what, key, most in (("allocated", "peak", 2), ("reserved", "reserved", 3), ("used", "used", 3)):
+                off = 100 * (told[rank][what] / found[key] - 1)
+                lines.append(f"rank {rank} {what} {off:+.2f} %")
+                wrong += [lines[-1]] if abs(off) > most else []
+        c.check(f"predicted, {kind} on {N} GPUs", wrong, ", ".join(lines))
+
+
 if N < 2:
     sys.exit(f"ranks.py: {N} GPUs here, and at least two are needed")
 for kind in ("ddp", "fsdp"):
@@ -148,4 +168,6 @@ if "equality" in parts and not args.simulated:
     equality()
 if "accelerate" in parts and not args.simulated:
     accelerated()
+if "predicted" in parts and not args.simulated:
+    predicted()
 c.end(f"ranks on {N} GPUs")
