@@ -9,6 +9,8 @@ mod detectors;
 mod files;
 #[path = "laws/floors.rs"]
 mod floors;
+#[path = "laws/pages.rs"]
+mod pages;
 #[path = "laws/plurals.rs"]
 mod plurals;
 #[path = "laws/reads.rs"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The wheel, as a person gets it: `pip wheel` of the source distribution, in release, installed into a clean virtual environment.
+# The wheel, as a person gets it: `pip wheel` of the source distribution, in release, installed into a clean virtual environment, by uvx and by pipx.
 #
 #     tests/package.sh [FOLDER]       FOLDER keeps the source distribution and the wheel
 #
@@ -49,4 +49,15 @@ strandline run --simulate 24GiB -o out train.py 2>&1 | tee said
 grep -q 'train.py:10' said
 strandline demo --simulated -o demo 2>&1 | tee said
 grep -q 'strandline: LEAK' said
-echo "the wheel installs, runs a job and finds the demo's leak"
+
+# Without an environment of one's own, and away again.
+"$place/build/bin/python" "${pip[@]}" install uv pipx
+mkdir wheel && cp "$keep"/strandline-*.whl wheel
+export UV_CACHE_DIR=$place/uv PIPX_HOME=$place/pipx PIPX_BIN_DIR=$place/pipx/bin PATH=$place/build/bin:$PATH
+uvx --from ./wheel/strandline-*.whl strandline run --simulate 24GiB -o uvx train.py 2>&1 | tee said
+grep -q 'train.py:10' said
+pipx install ./wheel/strandline-*.whl
+"$place/pipx/bin/strandline" report uvx | grep -q 'train.py:10'
+"$place/clean/bin/python" "${pip[@]}" uninstall -y strandline
+test ! -e "$place/clean/bin/strandline"
+echo "the wheel installs, runs a job and finds the demo's leak; uvx and pipx run it; it is gone when it is uninstalled"

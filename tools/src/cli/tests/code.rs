@@ -40,12 +40,21 @@ pub(super) fn code(page: &str) -> Vec<String> {
     all
 }
 
-/// Commands of ours in a piece of code, with what stands for something put in. `is_command`: the words that may follow `strandline`.
-pub(super) fn ours(code: &str, is_command: &dyn Fn(&str) -> bool) -> Vec<Vec<String>> {
-    let (mut rest, mut found) = (code, Vec::new());
+/// All commands in a piece of code: the words of each.
+pub(super) fn commands(code: &str) -> Vec<Vec<String>> {
+    let (mut rest, mut all) = (code, Vec::new());
     while !rest.is_empty() {
         let (words, after) = command(rest);
         rest = after;
+        all.push(words);
+    }
+    all
+}
+
+/// Commands of ours in a piece of code, with what stands for something put in. `is_command`: the words that may follow `strandline`.
+pub(super) fn ours(code: &str, is_command: &dyn Fn(&str) -> bool) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for words in commands(code) {
         let begins = |(i, word): (usize, &String)| {
             let next = words.get(i + 1).map_or("", String::as_str);
             word == "strandline" && (is_command(next) || i == 0 && next.starts_with('-'))
