@@ -153,6 +153,9 @@ fn go_tool_pprof_sums_what_was_held_and_what_was_allocated() {
     assert!(lines.contains(&format!("{SCRIPT}:15")), "{lines}");
     let tags = readers().pprof(&["-tags"], &file);
     assert!(tags.contains("GPU 0") && tags.contains("side stream"), "{tags}");
+    let earlier = run.file("earlier.pb.gz", &["export", "--format", "pprof", "--at", "step:4"]);
+    let grown = readers().pprof(&["-top", "-lines", &format!("-diff_base={}", earlier.display())], &file);
+    assert!(grown.contains(&format!("{SCRIPT}:15")), "{grown}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `strandline run` before a launcher: the job that it starts is recorded, each rank in a file of its own.
 //!
-//! docs/launchers.md has a row for each of these; what is not here was run by hand, or is marked untested there.
+//! docs/launchers.md has a row for each of these, and for what is run by tests/launchers/by_hand.sh or by nothing.
 
 mod support;
 

@@ -3,7 +3,7 @@
 #
 #     tests/package.sh [FOLDER]       FOLDER keeps the source distribution and the wheel
 #
-# Builds in release (minutes; MATURIN_PEP517_ARGS="--profile dev" builds quickly) and needs the package index for maturin, pytest and, where STRANDLINE_CACHE has none yet, PyTorch:
+# Builds in release, also by `cargo install` (minutes; PROFILE=dev builds quickly), and needs the package index for maturin, pytest and, where STRANDLINE_CACHE has none yet, PyTorch:
 # so it is no part of `cargo test`, which builds a quick wheel in tests/package.rs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,10 +19,17 @@ pip=(-m pip --disable-pip-version-check -q)
 (cd "$here" && "$place/build/bin/maturin" sdist -o "$keep")
 cd "$place"
 
+export MATURIN_PEP517_ARGS="--profile ${PROFILE:-release}"
 # What pip does with it: its own environment, its own copy of the source.
 "$place/build/bin/python" "${pip[@]}" wheel --no-deps -w "$keep" "$keep"/strandline-*.tar.gz
 ls -l "$keep"
 "$place/clean/bin/python" "${pip[@]}" install --no-index "$keep"/strandline-*.whl
+
+# The command alone.
+cargo install --locked --path "$here/tools" --profile "${PROFILE:-release}" --root "$place/cargo"
+"$place/cargo/bin/strandline" --version
+cargo uninstall --root "$place/cargo" strandline-tools
+test ! -e "$place/cargo/bin/strandline"
 
 # Nothing else is needed.
 unset STRANDLINE_BIN LD_PRELOAD PYTHONPATH
@@ -60,4 +67,4 @@ pipx install ./wheel/strandline-*.whl
 "$place/pipx/bin/strandline" report uvx | grep -q 'train.py:10'
 "$place/clean/bin/python" "${pip[@]}" uninstall -y strandline
 test ! -e "$place/clean/bin/strandline"
-echo "the wheel installs, runs a job and finds the demo's leak; uvx and pipx run it; it is gone when it is uninstalled"
+echo "the wheel installs, runs a job and finds the demo's leak; uvx, pipx and cargo install it; it is gone when it is uninstalled"

