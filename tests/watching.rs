@@ -322,7 +322,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let second =
         "the autograd graphs of __main__.zebras, a dict with 1,116 entries, through ZebraBackward.context";
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("strandline: HOLDER of the growth at train.py:"), "{text}");
+    assert!(text.contains("strandline: HOLDER FOUND: the growth at train.py:"), "{text}");
     assert!(plain(&text).contains(first) && plain(&text).contains(second), "{text}");
 
     let report = |words: &[&str]| {

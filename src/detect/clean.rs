@@ -84,10 +84,10 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
 }
 
 /// For how long the job was watched, in the grain that was judged.
-fn watched(replay: &Replay) -> String {
+pub(super) fn watched(replay: &Replay) -> String {
     let (steps, micro) = (u64::from(replay.steps()), u64::from(replay.microbatches()));
     let word = replay.step_source().noun();
-    if replay.steps() >= MIN_MARKS {
+    if replay.steps() >= MIN_MARKS || micro <= steps {
         plural(steps, word)
     } else {
         format!("{} of {}", plural(micro, "microbatch"), plural(steps, word))

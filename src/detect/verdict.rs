@@ -2,7 +2,7 @@
 
 use super::amounts::{plural, size, thousands};
 use super::certainty::Certainty;
-use super::clean::{is_bounded, nothing_leaks};
+use super::clean::{is_bounded, nothing_leaks, watched};
 use super::detector::Detector;
 use super::finding::Finding;
 use super::framework_pool;
@@ -126,7 +126,7 @@ fn blind(replay: &Replay) -> Option<(String, bool)> {
     let marks = marks(replay);
     let unseen = unseen(replay).map(|why| (why, false));
     unseen.or_else(|| {
-        let ended = plural(u64::from(marks), replay.step_source().noun());
+        let ended = watched(replay);
         (marks < MIN_MARKS)
             .then(|| (format!("{ended}; at least {MIN_MARKS} are needed to say NO LEAK"), true))
     })

@@ -58,6 +58,7 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
             say::out(&format!("{value:#}\n"));
         }
         cli::DumpFormat::Text => {
+            say::damage(path, &feed.damage());
             let mut text = Vec::new();
             left.text(&mut text, &replay).map_err(|e| Error::new(e.to_string()))?;
             say::out(&String::from_utf8_lossy(&text));

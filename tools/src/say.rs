@@ -23,6 +23,13 @@ pub(crate) fn failure<T>(it: io::Result<T>, without: impl Display) -> Option<T> 
     it.inspect_err(|e| line(format!("{without}: {e}"))).ok()
 }
 
+/// Says on stderr that part of a recording is missing, if it is.
+pub(crate) fn damage<D: Display>(path: &Path, damage: &[D]) {
+    if let Some(first) = damage.first() {
+        line(format!("part of {} is damaged or missing, and is not counted: {first}", shown(path)));
+    }
+}
+
 /// A path in words: whoever named the file may mean the terminal by it.
 pub(crate) fn path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()

@@ -62,7 +62,7 @@ impl Modes {
             let tone = match effect {
                 Effect::Saved(_) | Effect::Ends => Tone::Good,
                 Effect::Worse(_) | Effect::Grows | Effect::Died(_) => Tone::Bad,
-                Effect::Base | Effect::NoneSeen | Effect::DiesAsWell(_) => Tone::Plain,
+                Effect::Base | Effect::NoneSeen | Effect::TooShort | Effect::DiesAsWell(_) => Tone::Plain,
             };
             (tone, row)
         });

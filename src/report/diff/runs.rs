@@ -113,6 +113,8 @@ pub enum Effect {
     Saved(u64),
     /// Its peak differs by no more than its repeats do, or by less than half a percent.
     NoneSeen,
+    /// Its peak is lower, but it ran less than half as many steps.
+    TooShort,
     /// Its peak is higher, by so many bytes.
     Worse(u64),
     /// It leaves memory behind at every step, and the base does not.
@@ -132,6 +134,7 @@ impl Effect {
             Effect::Base => "base",
             Effect::Saved(_) => "saved",
             Effect::NoneSeen => "no_measurable_effect",
+            Effect::TooShort => "too_short",
             Effect::Worse(_) | Effect::Grows => "worse",
             Effect::Ends => "ends",
             Effect::Died(_) => "died",
@@ -143,7 +146,7 @@ impl Effect {
     fn rank(self) -> u8 {
         match self {
             Effect::Base | Effect::Ends | Effect::Saved(_) => 0,
-            Effect::NoneSeen => 1,
+            Effect::NoneSeen | Effect::TooShort => 1,
             Effect::Worse(_) | Effect::Grows => 2,
             Effect::DiesAsWell(_) => 3,
             Effect::Died(_) => 4,
@@ -194,7 +197,7 @@ impl Runs {
             Some((best, effect)) if effect.rank() == 0 => {
                 format!("{} is best: {}", best.name, self.words(best, *effect))
             }
-            Some((_, Effect::NoneSeen)) => {
+            Some((_, Effect::NoneSeen | Effect::TooShort)) => {
                 format!("no variant needs measurably less memory than {base}{}", self.worst())
             }
             Some(_) => format!("no variant is better than {base}{}", self.worst()),
@@ -224,6 +227,10 @@ impl Runs {
             Effect::Base => v.dies_in().map(died).unwrap_or_default(),
             Effect::Saved(by) => format!("saved {}", part(by)),
             Effect::NoneSeen => "no measurable effect".to_owned(),
+            Effect::TooShort => {
+                let (ran, of) = (plural(v.steps().into(), "step"), thousands(self.base.steps().into()));
+                return format!("cannot be compared: it ran {ran}, the base {of}");
+            }
             Effect::Worse(by) if by >= base && base > 0 => {
                 let times = quantity(v.peak() as f64 / base as f64);
                 format!("worse: {} more ({times}× as much)", size(by))
@@ -320,6 +327,7 @@ fn effect(base: &Variant, v: &Variant) -> Effect {
     match (was.abs_diff(is) > noise, is < was) {
         _ if base.growth() == 0.0 && v.growth() > 0.0 => Effect::Grows,
         (false, _) => Effect::NoneSeen,
+        (true, true) if 2 * v.steps() < base.steps() => Effect::TooShort,
         (true, true) => Effect::Saved(was - is),
         (true, false) => Effect::Worse(is - was),
     }
@@ -378,6 +386,16 @@ mod tests {
                 ("larger batch", "out of memory in step 19 (3 of 3 runs)"),
             ]
         );
+    }
+
+    #[test]
+    fn a_run_that_ended_early_saves_nothing() {
+        let mut early = variant("early", &[GIB], 0.0, None);
+        early.runs.iter_mut().for_each(|r| r.steps = 4);
+        let runs = Runs::of(vec![variant("base", &[20 * GIB], 0.0, None), early]).expect("a base");
+        let told: Vec<_> = runs.rows().map(|(v, e)| runs.words(v, e)).collect();
+        assert_eq!(told[1], "cannot be compared: it ran 4 steps, the base 40");
+        assert_eq!(runs.verdict(), "no variant needs measurably less memory than base");
     }
 
     #[test]

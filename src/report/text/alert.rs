@@ -72,9 +72,9 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HOLDER` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = kept_by(known).map(|by| format!(": {by}")).unwrap_or_default();
+    let by = kept_by(known).map(|by| format!(" is {by}")).unwrap_or_default();
     let (gpu, what, place) = (f.device.0, what(p, f), file(p, f));
-    let mut out = vec![format!("strandline: HOLDER of the {what} at {place} on GPU {gpu} found{by}")];
+    let mut out = vec![format!("strandline: HOLDER FOUND: the {what} at {place} on GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         in_words(holders).iter().for_each(|text| out.extend(style.wrap("  held   ", text)));
     }

@@ -51,10 +51,10 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let text = match silent {
-            1 => "nothing else was found in the other process".to_owned(),
-            n => format!("nothing else was found in the other {}", plural(n as u64, "process")),
+            1 => "nothing was found in the other process".to_owned(),
+            n => format!("nothing was found in the other {}", plural(n as u64, "process")),
         };
-        let text = format!("{text} (details: --format json)");
+        let text = format!("{text} (--format json has its figures)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

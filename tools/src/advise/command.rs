@@ -24,6 +24,7 @@ pub(crate) fn main(options: &cli::Advise) -> Result<u8, Error> {
         let what = "no GPU memory allocated by PyTorch was recorded, so there is nothing to advise";
         return Err(Error::usage(what, "see why: strandline report"));
     }
+    judged.iter().for_each(Judged::warn_of_damage);
     let style = terminal::style_of_stdout();
     let mut processes: Vec<Value> = Vec::new();
     for one in judged.iter().filter(|j| j.has_blocks()) {

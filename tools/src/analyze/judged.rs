@@ -3,6 +3,7 @@
 use super::feed::{Feed, Read};
 use super::native::symbolized;
 use crate::error::Error;
+use crate::say;
 use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
@@ -64,6 +65,11 @@ impl Judged {
             None => Feed::open(&self.path),
         }?;
         Ok(feed.shared(self.share.as_ref()).by_iterations(self.replay.iterations()))
+    }
+
+    /// Says on stderr that part of the recording is missing, for commands whose output has no place for that.
+    pub(crate) fn warn_of_damage(&self) {
+        say::damage(&self.path, &self.read.damage);
     }
 
     /// As a report prints it.

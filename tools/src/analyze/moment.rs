@@ -162,11 +162,11 @@ pub(crate) fn nothing(judged: &Judged) -> Error {
 
 /// Why there is no moment at which this step ended.
 fn no_step(n: u32, judged: &Judged) -> String {
-    let step = thousands(n.into());
+    let step = format!("{} {}", judged.replay.step_source().noun(), thousands(n.into()));
     // The one after the last may have begun.
     match n == judged.replay.steps() + 1 {
-        true => format!("step {step} did not end in {}", shown(&judged.path)),
-        false => format!("{} has no step {step}", shown(&judged.path)),
+        true => format!("{step} did not end in {}", shown(&judged.path)),
+        false => format!("{} has no {step}", shown(&judged.path)),
     }
 }
 

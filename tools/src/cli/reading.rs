@@ -43,7 +43,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
           conflicts_with_all = ["format", "output"])]
     pub(crate) html: Option<PathBuf>,
-    /// Make source lines on the HTML page open in
+    /// What opens a source line on the HTML page when you click it
     #[arg(long, value_enum, value_name = "WHERE", conflicts_with = "share")]
     pub(crate) source_links: Option<LinksTo>,
     /// Write to this file instead of stdout
@@ -260,7 +260,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON; of events, one object in each line.
+    /// JSON: for events, one object in each line; else one object.
     Json,
 }
 

@@ -108,6 +108,7 @@ impl One {
         let found = recording::find(Some(&path))?;
         let path = recording::only(&found)?;
         let judged = Judged::read(path, &Suppressions::default(), &mut |_| {})?;
+        judged.warn_of_damage();
         // A snapshot is of a moment that somebody chose; of a run, the fullest one says most.
         let usual = if judged.read.is_snapshot { Moment::End } else { Moment::Peak };
         let place = at.or_else(|| options.at.clone()).unwrap_or(usual).find(&judged)?;

@@ -38,6 +38,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Modes, Error> {
             let hint = "two snapshots are compared line by line: strandline diff BASE NEW";
             return Err(Error::usage(what, hint));
         }
+        judged.iter().for_each(Judged::warn_of_damage);
         let processes: Vec<_> = judged.iter().map(Judged::process).collect();
         let run = Run::of(shown(path), &processes);
         let at = modes.iter().position(|(m, _)| m == mode).unwrap_or(modes.len());

@@ -27,6 +27,7 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
     let share = options.share.then(Share::default);
     // No format has what filled a device.
     let judged = analyze::judge_only(&found, &suppressions, share.as_ref())?;
+    judged.iter().for_each(analyze::Judged::warn_of_damage);
     let report = analyze::report(&judged, None);
     if options.format == ExportFormat::Parquet {
         let first = found.first().map_or(Path::new(""), PathBuf::as_path);

@@ -6,6 +6,7 @@ use crate::probe::{self, Linkage, Torch};
 use crate::{environment, say, words};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use strandline::event::signal_name;
 use strandline::format::env;
 
 /// Says that nothing was recorded, why, and what to do.
@@ -54,12 +55,15 @@ fn imports(command: &[OsString]) -> Vec<&'static str> {
     let script = command.iter().find(|word| Path::new(word).extension().is_some_and(|e| e == "py"));
     let text = script.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     let is_imported = |package: &&str| {
-        let package_of = |line: &str| {
-            let rest = line.trim_start();
+        let packages_of = |line| {
+            let rest = str::trim_start(line);
             let rest = rest.strip_prefix("import ").or_else(|| rest.strip_prefix("from "))?;
-            rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned)
+            Some(
+                rest.split(',')
+                    .filter_map(|one| one.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next()),
+            )
         };
-        text.lines().any(|line| package_of(line).as_deref() == Some(*package))
+        text.lines().filter_map(packages_of).any(|mut all| all.any(|one| one == *package))
     };
     ["transformers", "accelerate", "strandline"].into_iter().filter(is_imported).collect()
 }
@@ -132,7 +136,13 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         Some(Torch::CpuOnly(version)) => {
             format!("{no_call}: torch {version} of this python is built without CUDA")
         }
-        _ if has_failed => "the job failed before its first CUDA call".to_owned(),
+        _ if has_failed => match facts.ended {
+            Some(Ended::Signal(signal)) => {
+                let name = signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
+                format!("{name} ended the job before its first CUDA call")
+            }
+            _ => "the job failed before its first CUDA call".to_owned(),
+        },
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
         _ if facts.python && facts.simulated => {
             format!("{no_call}: this python has the simulated GPU, and the job did not use it")
@@ -144,7 +154,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         ),
     };
     let simulate = "strandline run --simulate 24GiB …    PyTorch's own allocator on a simulated GPU";
-    if facts.simulated && has_failed {
+    if facts.simulated && has_failed && !matches!(facts.ended, Some(Ended::Signal(_))) {
         let packages = match facts.imports.as_slice() {
             [] => "",
             ["strandline"] => {

@@ -48,6 +48,7 @@ pub(super) fn make(
     if judged.replay.events() == 0 && !judged.read.damage.is_empty() {
         return Err(nothing(&judged));
     }
+    judged.warn_of_damage();
     let moment = options.moment();
     let place = moment.find(&judged)?;
     let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));

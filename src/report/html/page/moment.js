@@ -13,7 +13,7 @@ function rows(id, list, total) {
   }));
 }
 // When what is shown as of the end was held: a step that failed has none.
-const after = () => lane.c.end && lane.c.end.step ? `after ${unit()} ${number(lane.c.end.step)}` : "at the end";
+const after = () => lane.d.oom && lane.c.end && lane.c.end.step ? `after ${unit()} ${number(lane.c.end.step)}` : "at the end";
 function moment() {
   const c = lane.c, i = chosen;
   if (!c.steps.length) { $("moment").textContent = "No training step was seen"; return; }

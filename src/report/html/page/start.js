@@ -13,7 +13,7 @@ function all() {
   $("within-title").textContent = stepless() ? "Memory over the whole run" : isAfter ? `Memory during the last ${unit()} and after it` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
   $("ages-title").textContent = `Memory held ${after()}${stepless() ? "" : `, by the ${unit()} that allocated it`}`;
   $("which").firstChild.textContent = after();
-  $("hint").textContent = `Click a ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
+  $("hint").textContent = `Click ${/^[aeiou]/.test(unit()) ? "an" : "a"} ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
   steps(); moment(); within(); ages(); flame(); lines();
 }
 // What is drawn in colours of the page's own.
