@@ -48,13 +48,18 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         process(&mut out, p, style);
         told.push(p);
     }
-    let silent = r.processes.len() - told.len();
-    if silent > 0 {
-        let text = match silent {
-            1 => "nothing was found in the other process".to_owned(),
-            n => format!("nothing was found in the other {}", plural(n as u64, "process")),
+    let mut silent = r.processes.iter().filter(|p| !told.iter().any(|t| std::ptr::eq(*t, *p))).peekable();
+    if silent.peek().is_some() {
+        let has_found = |p: &Process<'_>| p.findings.iter().any(|f| f.is_active_leak());
+        let (many, found) = silent.fold((0, false), |(n, found), p| (n + 1, found || has_found(p)));
+        let what = if found { "nothing else" } else { "nothing" };
+        let text = match many {
+            1 => format!("{what} was found in the other process (--format json has its figures)"),
+            n => format!(
+                "{what} was found in the other {} (--format json has their figures)",
+                plural(n, "process")
+            ),
         };
-        let text = format!("{text} (--format json has its figures)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
