@@ -531,6 +531,56 @@ def attention_and_recurrent_layers_do_without_cudnn():
 
 
 @check()
+def recurrent_layers_do_without_cudnn_however_they_are_called():
+    import threading
+    import torch
+
+    x = torch.randn(5, 3, 8, device="cuda")
+    gru = torch.nn.GRU(8, 16).cuda()
+    torch.gru(x, x.new_zeros(1, 3, 16), gru._flat_weights, True, 1, 0.0, True, False, False)
+    torch.jit.trace(gru, x)(x)
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LSTM(8, 16))).cuda()
+    for _ in range(3):
+        scripted(x)[0].sum().backward()
+    with torch.inference_mode():
+        gru(torch.nn.utils.rnn.pack_padded_sequence(x.clone(), [5, 3, 2]))
+    failures = []
+
+    def work():
+        try:
+            layer = torch.nn.RNN(8, 16).cuda()
+            for _ in range(100):
+                layer(x)[0].sum().backward()
+        except Exception as error:
+            failures.append(error)
+
+    crew = [threading.Thread(target=work) for _ in range(6)]
+    [t.start() for t in crew]
+    [t.join() for t in crew]
+    assert not failures, failures
+    assert torch.backends.cudnn.enabled
+
+
+@check()
+def grids_and_ctc_run_with_cudnn():
+    import torch
+    from torch.nn import functional
+
+    x, theta = torch.randn(2, 3, 8, 8, device="cuda", requires_grad=True), torch.randn(2, 2, 3, device="cuda", requires_grad=True)
+    functional.grid_sample(x, torch.cudnn_affine_grid_generator(theta, 2, 3, 8, 8), align_corners=True).sum().backward()
+    guesses = torch.randn(50, 4, 20, device="cuda", requires_grad=True)
+    functional.ctc_loss(guesses.log_softmax(2), torch.ones(40, dtype=torch.int32), [50] * 4, [10] * 4).backward()
+    assert x.grad.shape == x.shape and theta.grad.shape == theta.shape and guesses.grad.shape == guesses.shape
+
+
+@check(TORCH_CUDNN_V8_API_DISABLED=1)
+def cudnn_is_off_where_its_older_interface_is_wanted():
+    import torch
+
+    torch.nn.Conv2d(3, 4, 3).cuda()(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
+
+
+@check()
 def all_of_what_is_not_computed_is_true():
     import torch
 
@@ -544,8 +594,7 @@ def what_is_not_simulated_says_so():
     import torch
 
     torch.ones(1, device="cuda")
-    states = torch.randn(2, 5, 16, device="cuda")
-    message = raises(RuntimeError, lambda: torch._C._VariableFunctions.gru(states, states[:1], torch.nn.GRU(16, 16).cuda()._flat_weights, True, 1, 0.0, False, False, False))
+    message = raises(RuntimeError, lambda: torch._cudnn_init_dropout_state(0.5, True, 1, dtype=torch.uint8, device="cuda"))
     assert "cuDNN" in message or "CUDNN" in message, message
     raises(RuntimeError, lambda: torch.fft.fft(torch.randn(64, device="cuda")))
 

@@ -1,20 +1,54 @@
 """What a Python on a simulated GPU does without: cuDNN's attention and recurrent layers. PyTorch takes its own instead."""
 import importlib.util
+import os
 import sys
+import threading
+
+# What would be undone if it went away.
+KEPT = []
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def without_cudnn(torch, function):
-    """`function`, as PyTorch computes it itself."""
+class WithoutCudnn:
+    """PyTorch does without cuDNN inside of this. It has one switch for all threads: the last one to leave turns it back."""
 
-    def computed(*arguments):
-        enabled = torch._C._get_cudnn_enabled()
-        torch._C._set_cudnn_enabled(False)
-        try:
-            return function(*arguments)
-        finally:
-            torch._C._set_cudnn_enabled(enabled)
+    def __init__(self, torch):
+        self.torch = torch
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.enabled = False
 
-    return computed
+    def __enter__(self):
+        with self.lock:
+            if self.inside == 0:
+                self.enabled = self.torch._C._get_cudnn_enabled()
+                self.torch._C._set_cudnn_enabled(False)
+            self.inside += 1
+
+    def __exit__(self, *raised):
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.torch._C._set_cudnn_enabled(self.enabled)
+
+
+def register_recurrent_layers(torch):
+    """Replaces recurrent layers on a GPU, whoever calls them (TorchScript does, too), by themselves without cuDNN."""
+    library = torch.library.Library("aten", "IMPL")
+    without_cudnn = WithoutCudnn(torch)
+
+    def register(operation):
+        def computed(*arguments, **named):
+            with without_cudnn:
+                return operation.decompose(*arguments, **named)
+
+        for key in ("AutogradCUDA", "CUDA"):
+            library.impl(operation, computed, key)
+
+    for layer in RECURRENT:
+        for form in ("input", "data"):
+            register(getattr(getattr(torch.ops.aten, layer), form))
+    return library
 
 
 def has_nvidias_cudnn():
@@ -25,11 +59,10 @@ def has_nvidias_cudnn():
 
 def turn_off(torch):
     getattr(torch._C, "_set_sdp_use_cudnn", lambda _: None)(False)
-    if has_nvidias_cudnn():
+    if has_nvidias_cudnn() or os.environ.get("TORCH_CUDNN_V8_API_DISABLED") == "1":
         torch._C._set_cudnn_enabled(False)
         return
-    for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-        setattr(torch._VF, layer, without_cudnn(torch, getattr(torch._VF, layer)))
+    KEPT.append(register_recurrent_layers(torch))
     torch.nn.RNNBase.flatten_parameters = lambda self: None
 
 

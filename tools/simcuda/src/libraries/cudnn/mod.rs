@@ -1,10 +1,11 @@
 //! cuDNN: what it asks of PyTorch's allocator, by rules measured on an H200; nothing is computed.
 //!
-//! `graph` has the descriptions that PyTorch makes of a convolution, `workspace` what a convolution takes, `norm` batch norms, and this file
-//! handles and the descriptions that nobody reads. Functions that are not here say so and fail (`crate::stub`).
+//! `graph` has the descriptions that PyTorch makes of a convolution, `workspace` what a convolution takes, `norm` batch norms, `others` the rest, and this file
+//! handles. Functions that are not here say so and fail (`crate::stub`).
 
 pub mod graph;
 pub mod norm;
+pub mod others;
 mod workspace;
 
 use crate::abi::Out;
