@@ -561,6 +561,18 @@ def recurrent_layers_do_without_cudnn_however_they_are_called():
     assert torch.backends.cudnn.enabled
 
 
+@check(STRANDLINE_SIM_CC="9.0")
+def attention_with_cudnn_finds_a_plan_where_it_is_asked_for():
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    assert torch.backends.cudnn.version() >= 90000
+    for _ in range(2):
+        q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16, requires_grad=True)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
+
+
 @check()
 def grids_and_ctc_run_with_cudnn():
     import torch

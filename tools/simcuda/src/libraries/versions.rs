@@ -15,10 +15,10 @@ pub extern "C" fn sim_text() -> *const c_char {
     c"not simulated".as_ptr()
 }
 
-/// cuDNN 9.19.
+/// cuDNN 9.99: PyTorch refuses one that is older than what it was built with.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnGetVersion() -> usize {
-    91_900
+    99_900
 }
 
 /// Built for CUDA 13.
@@ -32,7 +32,7 @@ pub extern "C" fn sim_cudnnGetCudartVersion() -> usize {
 pub extern "C" fn sim_cudnnGetProperty(part: i32, value: Out<i32>) -> i32 {
     done(value.set(match part {
         0 => 9,
-        1 => 19,
+        1 => 99,
         _ => 0,
     }))
 }

@@ -20,6 +20,8 @@ mod name {
     pub(super) const HEURISTIC_GRAPH: i32 = 201;
     pub(super) const HEURISTIC_RESULTS: i32 = 202;
     pub(super) const ENGINE: i32 = 300;
+    pub(super) const WORKSPACE_OF_CONFIGURATION: i32 = 303;
+    pub(super) const SHARED_MEMORY: i32 = 304;
     pub(super) const CONFIGURATION: i32 = 401;
     pub(super) const WORKSPACE: i32 = 402;
     pub(super) const OPERATIONS: i32 = 801;
@@ -112,9 +114,9 @@ impl Description {
         })
     }
 
-    /// The engine of a plan.
+    /// The engine of a plan or of a configuration.
     fn engine(&self) -> Option<&Description> {
-        self.child(name::CONFIGURATION)?.child(name::ENGINE)
+        self.child(name::CONFIGURATION).unwrap_or(self).child(name::ENGINE)
     }
 
     /// Whether a plan is of the engine that takes a workspace.
@@ -122,7 +124,7 @@ impl Description {
         self.engine().is_some_and(|engine| engine.numbers(name::GLOBAL_INDEX) == [ENGINES[0]])
     }
 
-    /// What a plan takes: bytes.
+    /// What a plan or a configuration takes: bytes.
     fn workspace(&self) -> u64 {
         let graph = self.engine().filter(|_| self.is_fast()).and_then(|engine| engine.child(name::GRAPH));
         let operations = graph.map_or(&[][..], |graph| graph.children(name::OPERATIONS));
@@ -149,7 +151,8 @@ impl Description {
                 };
                 Some(Value::Descriptions(ENGINES.map(configuration).into()))
             }
-            name::WORKSPACE => Some(number(self.workspace())),
+            name::WORKSPACE | name::WORKSPACE_OF_CONFIGURATION => Some(number(self.workspace())),
+            name::SHARED_MEMORY => Some(Value::Plain(0_i32.to_le_bytes().into())),
             _ => self.0.get(&name).cloned(),
         }
     }
@@ -221,7 +224,7 @@ fn set(description: usize, name: i32, kind: i32, count: i64, elements: In<u8>) -
     Ok(())
 }
 
-/// Reads an attribute: at most `wanted` elements. Descriptions are copied into those whose handles the array has.
+/// Reads an attribute: at most `wanted` elements, and how many these are; without an array, how many there are. Descriptions are copied into those whose handles the array has.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudnnBackendGetAttribute(
     description: usize,
@@ -240,8 +243,10 @@ fn get(description: usize, name: i32, kind: i32, wanted: i64, found: Out<i64>, e
         found.offer(0);
         return Ok(());
     };
-    found.offer(i64::try_from(count(&value, kind)).map_err(|_| Code::INVALID_VALUE)?);
     let room = usize::try_from(wanted).unwrap_or(0);
+    let there = count(&value, kind);
+    let told = if elements.wanted() { there.min(room) } else { there };
+    found.offer(i64::try_from(told).map_err(|_| Code::INVALID_VALUE)?);
     match value {
         Value::Plain(bytes) => elements.fill(room * size(kind), bytes.into_iter()),
         Value::Descriptions(children) if elements.wanted() => {
@@ -261,4 +266,37 @@ pub extern "C" fn sim_cudnnBackendExecute(handle: usize, plan: usize, _arguments
         return super::status::BAD_PARAM;
     };
     run(handle, (!fast).then_some(SLOWER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_plans_are_said_to_be_found_than_were_asked_for() {
+        let made = || descriptions().insert(Arc::default());
+        let (heuristic, mut room) = (made(), [made()]);
+        let given = Value::Descriptions(vec![Arc::default()]);
+        let _ = descriptions()
+            .get_mut(heuristic)
+            .map(|kept| Arc::make_mut(kept).0.insert(name::HEURISTIC_GRAPH, given));
+        let mut ask = |wanted: i64, into: bool| {
+            let mut found = -1_i64;
+            // SAFETY: `found` and `room` live through the call, and `room` has one element, as `wanted` says where it is given.
+            let (told, elements) = unsafe {
+                (Out::new(&raw mut found), if into { Out::new(room.as_mut_ptr()) } else { Out::absent() })
+            };
+            let _ = get(heuristic, name::HEURISTIC_RESULTS, DESCRIPTIONS, wanted, told, elements.cast());
+            found
+        };
+        assert_eq!(ask(0, false), 2);
+        assert_eq!(ask(1, true), 1);
+        let kept = descriptions()
+            .get(room[0])
+            .map(|configuration| configuration.read(name::SHARED_MEMORY).is_some());
+        assert_eq!(kept, Ok(true));
+        for made in [heuristic, room[0]] {
+            assert!(descriptions().remove(made).is_ok());
+        }
+    }
 }
