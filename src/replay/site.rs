@@ -109,8 +109,11 @@ impl Default for Sites {
 
 /// Files of a framework itself, or of Python's library (`copy.deepcopy`), whose lines say less than who called them.
 fn is_framework(file: &str) -> bool {
-    is_torch(file) || is_of_python(file) || file.contains("-packages/cupy/")
+    is_torch(file) || is_of_python(file) || file.contains("-packages/cupy/") || file.ends_with(SIMULATED)
 }
+
+/// What computes recurrent layers on a simulated GPU.
+const SIMULATED: &str = "/strandline_simulated.py";
 
 /// The function through which PyTorch calls modules.
 fn is_call_of_module(f: &Frame) -> bool {
@@ -472,10 +475,11 @@ mod tests {
                 ("/x/site-packages/cupy/_creation/basic.py", 30),
                 ("/home/u/a.py", 4),
             ],
+            &[(torch, 7), ("/x/site-packages/strandline_simulated.py", 49), ("/home/u/a.py", 5)],
         ]);
         assert_eq!(
             arrays.list.iter().filter(|s| s.kind == SiteKind::Line).map(|s| s.frame.line).collect::<Vec<_>>(),
-            [3, 4]
+            [3, 4, 5]
         );
         let hook = s.of(StackId(5), true, b);
         let site = &s.list[hook.0 as usize];
