@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What cuDNN takes beside a convolution's result, asked of PyTorch's allocator: one JSON line for each convolution.
 
-    workspaces.py OUT.jsonl SEED SECONDS [--benchmark]      shapes of the models of tests/gpu/models.py first, then drawn ones
+    workspaces.py OUT.jsonl SEED SECONDS [--benchmark]      shapes of the models of tests/gpu/models.py first (SEED 0), then drawn ones
+    workspaces.py --against CARD.jsonl…      on a simulated GPU: how often it takes what that card took, of tensors of 16 MiB and more
 
 A line: type, layout, sizes of input and weight, stride, padding, dilation, groups, and for the forward, the input's gradient and the weight's
 gradient the bytes that each allocation of it asked for, in their order.
 """
+import collections
 import json
+import math
 import random
 import sys
 import time
@@ -89,7 +92,31 @@ def fits(kind, x, w, stride, padding, dilation):
     return max(inside, outside) * size < 0.7 * GiB and work < 4e11
 
 
+def against(paths):
+    """Shares of the workspaces that differ from the card's by at most 5 % of the size of input, weight and result."""
+    found = collections.defaultdict(list)
+    for line in (line for path in paths for line in open(path)):
+        card = json.loads(line)
+        if "forward" not in card:
+            continue
+        size = 4 if card["type"] == "float" else 2
+        tensors = sum(math.prod(card[t]) * size for t in "xwy")
+        if tensors < 16 << 20:
+            continue
+        here = measured(*(card[k] for k in ("type", "last", "x", "w", "stride", "padding", "dilation", "groups")))
+        kind = "groups" if card["groups"] > 1 else ("float" if size == 4 else "half") + (", channels last" if card["last"] else "")
+        for what in ("forward", "input", "weight"):
+            near = abs(sum(card[what][1:]) - sum(here[what][1:])) <= 0.05 * tensors
+            found[kind].append(near)
+            found["all"].append(near)
+        torch.cuda.empty_cache()
+    for kind, near in sorted(found.items()):
+        print(f"{kind}: {100 * sum(near) / len(near):.1f} % of {len(near)}")
+
+
 def main():
+    if sys.argv[1] == "--against":
+        return against(sys.argv[2:])
     path, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     torch.backends.cudnn.benchmark = "--benchmark" in sys.argv
     random.seed(seed)

@@ -57,29 +57,29 @@ pub fn spins(function: usize) -> bool {
 
 /// Longer than two looks of PyTorch's watchdog.
 const LOADING: Duration = Duration::from_millis(250);
-static SUMMED: AtomicBool = AtomicBool::new(false);
-static LOADS: AtomicBool = AtomicBool::new(false);
+static SUM_BEGAN: AtomicBool = AtomicBool::new(false);
+static HAS_TO_LOAD: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether this thread asked for the first sum.
-    static SUMS: Cell<bool> = const { Cell::new(false) };
+    static ASKED_FOR_SUM: Cell<bool> = const { Cell::new(false) };
     static AND_WAS_LAST: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Gradients are summed up over ranks for the first time: on a GPU the kernels of the optimizer that follows are now loaded. Meanwhile PyTorch's
 /// watchdog, which looks every 0.1 s, lets go of what the sums have kept; else that would still be there in the next step.
 pub fn a_sum_began() {
-    if !SUMMED.swap(true, Ordering::Relaxed) {
-        let _ = SUMS.try_with(|sums| sums.set(true));
-        LOADS.store(true, Ordering::Release);
+    if !SUM_BEGAN.swap(true, Ordering::Relaxed) {
+        let _ = ASKED_FOR_SUM.try_with(|asked| asked.set(true));
+        HAS_TO_LOAD.store(true, Ordering::Release);
     }
 }
 
 /// The first kernel that another thread launches after the first sum takes as long as that.
 fn load() {
-    if LOADS.load(Ordering::Acquire)
-        && !SUMS.try_with(Cell::get).unwrap_or(true)
-        && LOADS.swap(false, Ordering::Relaxed)
+    if HAS_TO_LOAD.load(Ordering::Acquire)
+        && !ASKED_FOR_SUM.try_with(Cell::get).unwrap_or(true)
+        && HAS_TO_LOAD.swap(false, Ordering::Relaxed)
     {
         std::thread::sleep(LOADING);
     }
