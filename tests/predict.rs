@@ -122,6 +122,15 @@ fn ranks_run_with_a_simulated_nccl_and_each_has_its_own_peak() {
     assert_eq!((devices.len(), output.status.code()), (2, Some(0)), "{told:#}");
     // NCCL's, too.
     assert_eq!(told["beside_bytes"], (771 + 770) << 20, "{told:#}");
+    // DDP's first buckets hold as much as the weights and biases, of 4 bytes each, and may be there beside the second ones.
+    let buckets = 4 * 2 * (2048 * 2048 + 2048);
+    assert_eq!(told["first_buckets_bytes"], buckets, "{told:#}");
+    let reserved = devices.iter().filter_map(|d| d["peak_reserved_bytes"].as_u64()).max();
+    assert_eq!(
+        told["needed_bytes"].as_u64(),
+        reserved.map(|r| r + ((771 + 770) << 20) + buckets),
+        "{told:#}"
+    );
     for line in text[..at].lines() {
         let (rank, peak) = line.split_once(' ').expect("a rank and its peak");
         let rank: u64 = rank.parse().expect("a number");

@@ -49,11 +49,17 @@ def largest(strandline, name, values):
 
 
 def of_ranks(strandline, kind):
-    """The peaks of each of two ranks."""
+    """The peaks of each of two ranks, and what may be added to each where DDP's first buckets are still there."""
     with tempfile.TemporaryDirectory() as folder:
         job = ["torchrun", "--standalone", "--nproc-per-node", "2", os.path.join(os.path.dirname(HERE), "python/ranks.py"), kind, folder]
         told = asked([strandline, "predict", "--json", "--devices", "2", "--gpu", "h200", *job], {})
-    return told if "failed" in told else [{"allocated": d["peak_allocated_bytes"], "reserved": d["peak_reserved_bytes"], "used": told["needed_bytes"]} for d in told["devices"]]
+    if "failed" in told:
+        return told
+    beside = told["beside_bytes"]
+    return [
+        {"allocated": d["peak_allocated_bytes"], "reserved": d["peak_reserved_bytes"], "used": d["peak_reserved_bytes"] + beside, "buckets": d["first_buckets_bytes"]}
+        for d in told["devices"]
+    ]
 
 
 def main():

@@ -134,7 +134,7 @@ impl Varied<'_> {
         let runs = self.needs.iter().map(|(value, n)| {
             let (allocated, reserved) = n.most();
             json!({
-                "value": value, "peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved, "needed_bytes": n.bytes(),
+                "value": value, "peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved, "needed_bytes": n.bytes(), "first_buckets_bytes": n.first_buckets(),
                 "steps": n.steps, "ended": n.ended(), "verdict": n.job.outcome.name(), "growth_bytes_per_step": n.growth,
             })
         });
@@ -142,7 +142,7 @@ impl Varied<'_> {
             self.others.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let failure = self.failure.as_ref();
         json!({
-            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.describe(), "others": others, "beside_bytes": self.needs.values().map(Needs::beside).max(),
+            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.describe(), "others": others, "beside_bytes": self.needs.values().map(Needs::libraries).max(),
             "cards": answers.collect::<Vec<_>>(), "runs": runs.collect::<Vec<_>>(),
             "failed": failure.map(|f| json!({ "value": f.value, "status": f.status, "output": f.lines })),
         })

@@ -21,7 +21,7 @@ fn about(n: u64) -> u64 {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. Not counted: cuDNN workspaces, compiled code, CUDA graphs, and all NCCL groups but one; leave room for them";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. cuDNN's workspaces are estimated by rules. Not counted: compiled code, CUDA graphs, and all NCCL groups but one; leave room for them";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -50,14 +50,15 @@ impl Prediction {
 
     /// For people.
     pub(super) fn text(&self, style: Style) -> String {
-        let needed = self.needs.bytes();
+        let (needed, buckets) = (self.needs.bytes(), self.needs.first_buckets());
         let mut lines = style.wrap(
             "strandline: ",
             &format!(
-                "NEEDS {} of GPU memory: {} that PyTorch reserves, and {} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
+                "NEEDS {} of GPU memory: {} that PyTorch reserves, {}{} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
                 size(needed),
                 size(self.needs.most().1),
-                size(self.needs.beside()),
+                if buckets > 0 { format!("{} for DDP's first buckets, and ", size(buckets)) } else { "and ".to_owned() },
+                size(self.needs.libraries()),
                 self.because()
             ),
         );
@@ -77,6 +78,9 @@ impl Prediction {
             let classes: Vec<String> =
                 p.classes.iter().map(|(name, b)| format!("{name} {}", size(*b))).collect();
             lines.extend(style.wrap(&format!("  {:9}", ""), &classes.join(" · ")));
+        }
+        if buckets > 0 {
+            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP makes new buckets for gradients before step 2. If step 1 takes less than about 0.1 s, PyTorch has not freed the first ones yet: the peak is then up to {} higher, on some ranks and in some runs", size(buckets))));
         }
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
@@ -131,7 +135,7 @@ impl Prediction {
             json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64, "full_after_steps": full_after })
         };
         json!({
-            "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": self.needs.beside(), "steps": self.needs.steps,
+            "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": self.needs.libraries(), "first_buckets_bytes": self.needs.first_buckets(), "steps": self.needs.steps,
             "ended": self.needs.ended(), "devices": self.needs.peaks.iter().map(Peak::json).collect::<Vec<_>>(),
             "cards": self.cards.iter().map(card).collect::<Vec<_>>(), "verdict": self.needs.job.outcome.name(), "reason": self.needs.job.reason,
             "tried": self.changes.iter().map(|c| c.json(&self.needs)).collect::<Vec<_>>(),

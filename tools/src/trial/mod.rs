@@ -2,6 +2,7 @@
 //! `fit` with several values.
 
 mod aside;
+mod buckets;
 mod cards;
 mod needs;
 mod peak;

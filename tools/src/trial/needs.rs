@@ -1,7 +1,7 @@
 //! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
 
 use super::cards::{Card, Fits};
-use super::peak::{BESIDE, NCCL, Peak, peaks};
+use super::peak::{BESIDE, NCCL, Peak, has_ranks, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
 use crate::analyze::{self, Suppressions};
@@ -82,13 +82,22 @@ impl Needs {
         (most(|p| p.allocated), most(|p| p.reserved))
     }
 
-    /// What a process takes of a card beside what PyTorch reserves.
-    pub(crate) fn beside(&self) -> u64 {
-        let is_of_ranks = self.peaks.iter().any(|p| p.process.is_some() && p.device != self.peaks[0].device);
-        BESIDE + if is_of_ranks { NCCL } else { 0 }
+    /// What the CUDA context, kernels and libraries take of a card.
+    pub(crate) fn libraries(&self) -> u64 {
+        BESIDE + if has_ranks(&self.peaks) { NCCL } else { 0 }
     }
 
-    /// What a card must have: all that is reserved, and what a process takes of a card beside it.
+    /// Bytes of DDP's first buckets, which may be there beside the peak.
+    pub(crate) fn first_buckets(&self) -> u64 {
+        self.peaks.iter().map(|p| p.first_buckets).max().unwrap_or(0)
+    }
+
+    /// What a card must have beside what PyTorch reserves in the prediction.
+    pub(crate) fn beside(&self) -> u64 {
+        self.libraries().saturating_add(self.first_buckets())
+    }
+
+    /// What a card must have: all that is reserved, and what may be there beside it.
     pub(crate) fn bytes(&self) -> u64 {
         self.most().1.saturating_add(self.beside())
     }
@@ -161,7 +170,7 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
     let grows =
         |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
     let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
-    let (job, peaks, full_after) = (report.job(), peaks(&judged), BTreeMap::new());
+    let (job, peaks, full_after) = (report.job(), peaks(&judged)?, BTreeMap::new());
     let mut needs = Needs { peaks, steps, ended: why, job, growth, full_after };
     for card in attempt.cards.iter().filter(|_| growth >= 1.0) {
         let usable = card.bytes.saturating_sub(needs.beside());

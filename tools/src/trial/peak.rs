@@ -1,7 +1,10 @@
 //! What a job needed of each device.
 
+use super::buckets::made_anew;
 use crate::analyze::Judged;
+use crate::error::Error;
 use serde_json::{Value, json};
+use strandline::event::DeviceId;
 use strandline::report::Process;
 
 /// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
@@ -23,16 +26,34 @@ pub(crate) struct Peak {
     pub(crate) phase: &'static str,
     /// What it held at the peak, by class; those with nothing are left out.
     pub(crate) classes: Vec<(&'static str, u64)>,
+    /// Bytes of DDP's first buckets, which are not in the peak, and may be there beside the new ones; 0 where NCCL does not sum them up.
+    pub(crate) first_buckets: u64,
 }
 
 /// The devices that the processes used, the fullest first.
-pub(super) fn peaks(judged: &[Judged]) -> Vec<Peak> {
+///
+/// # Errors
+/// The recordings cannot be read once more.
+pub(super) fn peaks(judged: &[Judged]) -> Result<Vec<Peak>, Error> {
     let mut all: Vec<Peak> = judged
         .iter()
         .flat_map(|j| peaks_of(&j.process(), (judged.len() > 1).then(|| crate::say::shown(&j.path))))
         .collect();
+    if has_ranks(&all) {
+        for j in judged {
+            let (name, buckets) = (crate::say::shown(&j.path), made_anew(j)?);
+            for p in all.iter_mut().filter(|p| p.process.as_ref() == Some(&name)) {
+                p.first_buckets = buckets.get(&DeviceId(p.device)).copied().unwrap_or(0);
+            }
+        }
+    }
     all.sort_by_key(|p| std::cmp::Reverse(p.reserved));
-    all
+    Ok(all)
+}
+
+/// Whether these are ranks, each on a device of its own, which NCCL joins.
+pub(super) fn has_ranks(peaks: &[Peak]) -> bool {
+    peaks.iter().any(|p| p.process.is_some() && p.device != peaks[0].device)
 }
 
 fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
@@ -60,6 +81,7 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
             step: d.peak_allocated.step,
             phase: d.peak_allocated.phase.name(),
             classes,
+            first_buckets: 0,
         }
     })
     .collect()
@@ -72,6 +94,7 @@ impl Peak {
         json!({
             "process": self.process, "device": self.device, "peak_allocated_bytes": self.allocated,
             "peak_reserved_bytes": self.reserved, "peak_step": self.step, "peak_phase": self.phase, "classes": classes,
+            "first_buckets_bytes": self.first_buckets,
         })
     }
 }
