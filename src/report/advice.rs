@@ -5,6 +5,7 @@ use super::style::Style;
 use super::text::{in_step, place};
 use super::units::{plural, size};
 use crate::advise::Advice;
+use crate::detect::Outcome;
 use crate::event::{DeviceId, total};
 use crate::replay::{Peak, PhaseKind};
 use serde_json::{Value, json};
@@ -42,7 +43,10 @@ impl Advised {
             let what = format!(
                 "NO ADVICE: {apart}strandline knows no change that would lower {peak} by 2 % or more."
             );
-            let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
+            let failed = p.verdict.outcome == Outcome::Oom && self.grown(p) == 0;
+            let see = "`strandline report` says why the allocation failed, and what to try";
+            let see = if failed { style.wrap("  next   ", see) } else { Vec::new() };
+            let lines = [style.wrap("strandline: ", &what), self.grows(p, style), see, self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as u64, "change");

@@ -1,17 +1,18 @@
 //! Annotations, as a workflow on GitHub takes them from what its steps print: `::error file=…,line=…,title=…::…`.
 
-use super::remark::{Remark, remarks, word};
+use super::remark::{Remark, Spot, failed, remarks, word};
 use crate::report::model::Report;
 use std::io::{self, Write};
 
-/// Prints one for the job and one for each finding; what several processes share is said once. `root`: the folder that files are named
+/// Prints one for the job, at the line whose allocation failed, if one did, and one for each finding; what several processes share is said once. `root`: the folder that files are named
 /// from.
 ///
 /// # Errors
 /// What `out` says.
 pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()> {
     let (level, text) = word(r);
-    writeln!(out, "::{} title=strandline::{}", level.name(), data(&text))?;
+    let properties = properties(failed(r, root).as_ref(), "strandline");
+    writeln!(out, "::{} {properties}::{}", level.name(), data(&text))?;
     let mut said: Vec<String> = Vec::new();
     for remark in remarks(r, root) {
         let line = annotation(&remark);
@@ -27,14 +28,14 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()>
 }
 
 fn annotation(remark: &Remark<'_>) -> String {
-    let mut properties = Vec::new();
-    if let Some(spot) = &remark.spot {
-        properties.push(format!("file={}", property(&spot.file)));
-        properties.push(format!("line={}", spot.line));
-    }
     let of = remark.name.as_ref().map(|n| format!(", {n}")).unwrap_or_default();
-    properties.push(format!("title={}", property(&format!("strandline{of}"))));
-    format!("::{} {}::{}", remark.level.name(), properties.join(","), data(&remark.told.text()))
+    let properties = properties(remark.spot.as_ref(), &format!("strandline{of}"));
+    format!("::{} {properties}::{}", remark.level.name(), data(&remark.told.text()))
+}
+
+fn properties(spot: Option<&Spot>, title: &str) -> String {
+    let at = spot.map(|spot| format!("file={},line={},", property(&spot.file), spot.line));
+    format!("{}title={}", at.unwrap_or_default(), property(title))
 }
 
 fn data(text: &str) -> String {

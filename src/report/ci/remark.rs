@@ -1,7 +1,7 @@
 //! What there is to remark on, how loudly, and at which line of the user's.
 
-use crate::detect::{Certainty, Finding};
-use crate::event::{Frame, named};
+use crate::detect::{Certainty, Finding, Outcome};
+use crate::event::{Frame, is_generated, is_torch, named};
 use crate::replay::SiteKind;
 use crate::report::model::{Facts, Process, Report};
 use crate::report::style::Ink;
@@ -52,6 +52,15 @@ pub(super) fn word(r: &Report<'_>) -> (Level, String) {
     (level, format!("{phrase}{}", r.summary()))
 }
 
+/// Where the allocation was requested that failed and ended the job: the first line of the user's own, else the first of a package.
+pub(super) fn failed(r: &Report<'_>, root: &str) -> Option<Spot> {
+    let p = r.lead().filter(|p| p.verdict.outcome == Outcome::Oom)?;
+    let o = p.replay.devices().find_map(|d| d.ooms.last().filter(|o| !p.replay.lived_on(d.id, o)))?;
+    let frames = || p.names.frames(o.stack).filter(|f| !is_generated(&f.file));
+    let yours = frames().find(|f| !p.replay.is_installed(&f.file));
+    yours.or_else(|| frames().find(|f| !is_torch(&f.file))).and_then(|frame| at(p, root, frame))
+}
+
 /// All findings, the loudest first. `root`: the folder that files are named from.
 pub(super) fn remarks<'a>(r: &'a Report<'a>, root: &str) -> Vec<Remark<'a>> {
     let mut all = Vec::new();
@@ -79,14 +88,7 @@ fn level(f: &Finding) -> Level {
 
 /// The statement that keeps it, else the line of the user's that led there, else the line that allocated.
 fn spot(p: &Process<'_>, index: usize, f: &Finding, root: &str) -> Option<Spot> {
-    let cwd = Facts::of(p.replay).text("cwd").unwrap_or_default();
-    let of = |frame: &Frame| {
-        let is_file = frame.line > 0 && !frame.file.is_empty() && !frame.file.starts_with('<');
-        is_file.then(|| {
-            let (file, is_below) = below(root, cwd, &frame.file);
-            Spot { file, is_below, line: frame.line, function: frame.function.clone(), source: None }
-        })
-    };
+    let of = |frame: &Frame| at(p, root, frame);
     if let Some(kept) = p.known.get(index).and_then(|k| k.kept_at.as_ref()) {
         return of(&kept.frame()).map(|spot| Spot { source: Some(kept.source.clone()), ..spot });
     }
@@ -96,6 +98,16 @@ fn spot(p: &Process<'_>, index: usize, f: &Finding, root: &str) -> Option<Spot> 
         return native.frames.get(native.reached).and_then(of);
     }
     site.your_line.as_ref().and_then(of).or_else(|| of(&site.frame))
+}
+
+/// A frame's line, where that is a line of a file.
+fn at(p: &Process<'_>, root: &str, frame: &Frame) -> Option<Spot> {
+    let cwd = Facts::of(p.replay).text("cwd").unwrap_or_default();
+    let is_file = frame.line > 0 && !frame.file.is_empty() && !frame.file.starts_with('<');
+    is_file.then(|| {
+        let (file, is_below) = below(root, cwd, &frame.file);
+        Spot { file, is_below, line: frame.line, function: frame.function.clone(), source: None }
+    })
 }
 
 /// A file of a job that ran in `cwd`, as it is called from `root` (empty: from nowhere); and whether it lies below.

@@ -1,6 +1,6 @@
 //! SARIF 2.1.0: a result for each finding, a rule for each kind of it, the word on the job as a notification.
 
-use super::remark::{Level, Remark, Spot, remarks, word};
+use super::remark::{Level, Remark, Spot, failed, remarks, word};
 use crate::detect::Kind;
 use crate::event::Frame;
 use crate::report::model::{Ended, Facts, Process, Report, remedy};
@@ -27,8 +27,11 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()>
     }
     let results: Vec<Value> = all.iter().map(|m| result(m, &kinds)).collect();
     let (level, text) = word(r);
-    let notification =
+    let mut notification =
         json!({ "level": name(level), "message": { "text": text }, "descriptor": { "id": "verdict" } });
+    if let Some(spot) = failed(r, root) {
+        notification["locations"] = json!([location(&spot)]);
+    }
     let invocations: Vec<Value> = r.processes.iter().map(|p| invocation(r, p, &notification)).collect();
     let driver = json!({
         "name": "strandline",

@@ -81,7 +81,7 @@ impl Pass {
         if may_be_over && ending.is_some() && self.before.is_empty() {
             let (r, step) = (&self.replay, self.last);
             let look = |l: &Lane| {
-                let closeup = Closeup { step, ..closeup(r, l.device, names) };
+                let closeup = Closeup { step, ..closeup(r, l.device, u32::MAX, names) };
                 (point(r, l.device, step, &self.findings), closeup)
             };
             self.before = self.lanes.iter().map(look).collect();
@@ -118,7 +118,7 @@ impl Pass {
                 thin(&mut lane.within);
             }
             if events == lane.peak_event + 1 {
-                lane.peak = Some(closeup(&self.replay, lane.device, names));
+                lane.peak = Some(closeup(&self.replay, lane.device, u32::MAX, names));
             }
         }
     }
@@ -152,7 +152,7 @@ impl Pass {
                 lane.points.push(point(&self.replay, lane.device, step, &self.findings));
             }
             if step == self.last {
-                lane.end = Some(closeup(&self.replay, lane.device, names));
+                lane.end = Some(closeup(&self.replay, lane.device, step, names));
             }
         }
     }
@@ -168,7 +168,7 @@ impl Pass {
             if lane.points.is_empty() {
                 lane.points.push(point(&self.replay, lane.device, self.replay.steps(), &self.findings));
             }
-            lane.end = Some(closeup(&self.replay, lane.device, names));
+            lane.end = Some(closeup(&self.replay, lane.device, u32::MAX, names));
         }
         for lane in &mut self.lanes {
             lane.points.extend(lane.failed.take());
@@ -225,12 +225,18 @@ fn live(replay: &Replay, device: DeviceId) -> impl Iterator<Item = &Held> {
     replay.blocks(device).filter(|h| !h.pending && !h.unverified)
 }
 
-fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
+/// What is held of blocks up to a step: a step ends with the first allocation of the next one, which is there already.
+fn closeup(replay: &Replay, device: DeviceId, last: u32, names: &Names) -> Closeup {
+    let mut allocated = replay.device(device).map_or(0, |d| d.allocated.0);
     let mut ages: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
     let mut stacks: FxHashMap<_, u64> = FxHashMap::default();
     let mut lines: FxHashMap<_, (u64, u64)> = FxHashMap::default();
     let mut blocks = Vec::new();
     for h in live(replay, device) {
+        if h.step > last {
+            allocated = allocated.saturating_sub(h.block.rounded.0);
+            continue;
+        }
         let phase = PhaseKind::of(h.block.phase, replay.trained());
         blocks.push(Block { bytes: h.block.rounded.0, site: h.site, stream: h.stream, step: h.step, phase });
         let line = lines.entry((h.site, h.stream)).or_default();
@@ -247,7 +253,6 @@ fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
         .chunks(group)
         .filter_map(|c| Some((c.first()?.0, total(c.iter().map(|a| a.1)), total(c.iter().map(|a| a.2)))))
         .collect();
-    let allocated = replay.device(device).map_or(0, |d| d.allocated.0);
     let (count, tree) = (blocks.len(), flame::tree(replay, names, stacks));
     blocks.sort_by_key(|b| (std::cmp::Reverse(b.bytes), b.step));
     blocks.truncate(LISTED);

@@ -10,10 +10,12 @@ const MOST: usize = 3;
 /// The lines; none of a whole recording.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let Some(what) = what(p) else { return Vec::new() };
-    let rest = if p.replay.events() == 0 {
-        "None of its events can be read"
-    } else {
-        "This report leaves the missing part out: neither its memory nor its steps are counted"
+    let rest = match p.replay.events() {
+        0 => "None of its events can be read".to_owned(),
+        n => format!(
+            "This report is made from the {} that can be read: memory and steps of the missing part are not counted",
+            plural(n, "event")
+        ),
     };
     let text = style.wrap("  damage ", &format!("{what}. {rest}"));
     text.into_iter().map(|l| style.paint(Ink::Doubt, &l)).collect()

@@ -25,9 +25,9 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     let shown = chosen.iter().flatten().map(|&i| &d.rows[i]);
     let cells: Vec<u64> = shown.flat_map(|r| [r.allocated.0, r.peak.0, r.reserved.0]).collect();
     let unit = TableUnit::for_cells(&cells);
-    let show = |b: u64| {
-        let (figure, _) = unit.apportion(&[b]);
-        unit.show(figure[0])
+    let show = |b: u64| match unit.apportion(&[b]).0[0] {
+        0 if b > 0 => format!("<{}", unit.show(1)),
+        figure => unit.show(figure),
     };
     let mut t = Table::new(std::iter::once(Align::Left).chain(chosen.iter().map(|_| Align::Right)));
     let gpu = if several { format!("GPU {}, ", d.id.0) } else { String::new() };

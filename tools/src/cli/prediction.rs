@@ -17,8 +17,8 @@ pub(crate) struct Predict {
     /// Try a change as well, and say what it saves: NAME=VALUE for an option of the command, or a new option such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job soon after this many steps (a fast one goes on for up to a second), even if its memory still rises [default: stop when memory has not risen for 50 steps]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// End the job after about N steps, even if its memory still rises; steps are counted once a second, so a fast job makes more of them [default: end it when memory has not risen for 50 steps]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) steps: Option<u32>,
     /// Print JSON
     #[arg(long)]
@@ -29,6 +29,14 @@ pub(crate) struct Predict {
     /// The job's command; the simulated GPU's python is added before a .py file or -m MODULE
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// A number of steps.
+fn at_least_one(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("at least one step is needed".to_owned()),
+        number => number.map_err(|_| "write a whole number, such as 20".to_owned()),
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -59,8 +67,8 @@ pub(crate) struct Fit {
     /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// Stop each run soon after this many steps (a fast one goes on for up to a second), even if its memory still rises [default: stop when memory has not risen for 50 steps]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// End each run after about N steps, even if its memory still rises; steps are counted once a second, so a fast job makes more of them [default: end it when memory has not risen for 50 steps]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) steps: Option<u32>,
     /// Print JSON
     #[arg(long)]

@@ -73,7 +73,7 @@ pub(crate) enum LinksTo {
 fn step_only(text: &str) -> Result<u32, String> {
     match text.parse().or_else(|_| text.parse().map(Moment::Step)) {
         Ok(Moment::Step(n)) => Ok(n),
-        _ => Err("write it like step:40".into()),
+        _ => Err("only the end of a step can be reported, written like step:40".into()),
     }
 }
 

@@ -125,7 +125,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     // Python itself ends with 2 where it cannot open the script.
     if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
         let next = "strandline run PATH/TO/train.py    (give the path from this folder)";
-        return (format!("there was no job to record: {script}"), Some(next.to_string()));
+        return (format!("there was no job to record ({script})"), Some(next.to_string()));
     }
     let no_call = "no CUDA call was seen";
     let has_failed = !matches!(facts.ended, Some(Ended::Exit(0)) | None);
@@ -194,7 +194,7 @@ mod tests {
         assert!(why(gpu).ends_with("the job did not use a GPU"));
         let absent = Some("gone.py: no such file".to_owned());
         let absent = Facts { script: absent, ended: Some(Ended::Exit(2)), ..python() };
-        assert_eq!(why(absent), "there was no job to record: gone.py: no such file");
+        assert_eq!(why(absent), "there was no job to record (gone.py: no such file)");
         let script = Facts { python: false, program: "bash".into(), device: true, ..python() };
         assert!(why(script).contains("a program that bash started lost LD_PRELOAD"));
         let failed =

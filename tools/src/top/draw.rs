@@ -138,9 +138,10 @@ struct Table {
 impl Table {
     fn of(state: &State, shown: &[&Rank], now: u64, width: usize) -> Table {
         let names: Vec<(bool, String)> = shown.iter().map(|r| state.name(r)).collect();
-        let ranks = names.iter().filter(|(is_rank, _)| *is_rank).count();
+        // Of all rows: a filter that shows none changes no head.
+        let ranks = state.rows.iter().filter(|r| state.name(r).0).count();
         let head = match ranks {
-            n if n == names.len() => "RANK",
+            n if n == state.rows.len() => "RANK",
             0 => "PID",
             _ => "PROCESS",
         };
@@ -299,7 +300,7 @@ fn rule(text: &str, width: usize) -> Line<'static> {
 fn parts(b: &Bar) -> [(char, Color, &'static str, u64); 6] {
     let free = if b.told { "free" } else { "others or free" };
     [
-        ('█', Color::Blue, "job", b.job),
+        ('█', Color::Blue, "normal", b.job),
         ('▓', Color::Red, "left behind", b.left_behind),
         ('▒', Color::Yellow, "waiting", b.waiting),
         ('░', Color::Cyan, "cached", b.cached),
@@ -327,8 +328,9 @@ fn legend(b: &Bar) -> Line<'static> {
         spans.push(Span::styled(format!(" {with}"), Style::new().fg(colour)));
         spans.push(Span::raw(format!(" {name} {} ", gib(bytes))));
     }
-    let of = if b.whole { "" } else { "reserved; size unknown, " };
-    spans.push(Span::raw(format!("({of}GiB)")));
+    if !b.whole {
+        spans.push(Span::raw("(reserved; size unknown)"));
+    }
     Line::from(spans)
 }
 

@@ -46,7 +46,7 @@ const PLAIN: &str = r" strandline top · 6 shown · GiB · by process
 ── pid 4711 ────────────────────────────────────────────────────────────────────
  no leak so far
  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
- █ job 0.00  ░ cached 0.19 (reserved; size unknown, GiB)
+ █ normal 0.00  ░ cached 0.19 (reserved; size unknown)
  ▃▃▄▄▄▄▄▄▅▅▅▅▆▆▆▇▇▇▇▇▇████████▇▇████▆▆▆▆▆▆ 887 KiB to 2.4 MiB in the last 40 s
      1 MiB  stream 0 in 20 blocks
    545 KiB  side stream 1 in 17 blocks
@@ -75,7 +75,7 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
    kept by `hist.append(loss)` at job/leak.py:11
    allocated at model.py:430
  ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
- █ job 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00 (GiB)
+ █ normal 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00
  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇█████ 37.5 MiB to 2.2 GiB in the last 10 min
    1.9 GiB  side stream 1 in 1 block, 3 MiB wait for this stream
    1.9 GiB   1,159  model.py:430  <- left behind

@@ -268,9 +268,12 @@ impl Import {
         }
         steps.sort_by_key(|s| s.time);
         // Where the history begins after the first step, what was there before it is not only what was built before the training.
-        let is_late = matches!(steps.first(), Some(Step { body: Body::ManualStep(2..), .. }));
-        if let Some(Item::Meta(facts)) = self.out.items.first_mut().filter(|_| is_late) {
+        if let Some(Step { body: Body::ManualStep(first @ 2..), .. }) = steps.first()
+            && let Some(Item::Meta(facts)) = self.out.items.first_mut()
+        {
             facts["trained_before"] = true.into();
+            // Steps are counted anew.
+            facts["first_step"] = (*first).into();
         }
         self.out.steps = steps;
     }
