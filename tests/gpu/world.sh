@@ -16,6 +16,8 @@ chmod +x "$carry/strandline"
 unpack() { mkdir -p "$1"; for w in "$2"/*.whl; do [ -e "$w" ] && { "$py" -m zipfile -e "$w" "$1" 2> /dev/null || "$py" -m zipfile -e "$w" "$1"; } & done; wait; }
 unpack "$work/site" "$carry/wheels"
 for apart in "$carry"/apart/*/; do unpack "$work/site/apart/$(basename "$apart")" "$apart"; done
+# zipfile forgets which files are programs: ray has some.
+chmod -R u+x "$work/site"
 cards=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
 [ -z "${SIMULATED:-}" ] || device=--simulated
 timeout "${LIMIT:-585}" "$py" tests/world/world.py --out "$work/world" --strandline "$carry/strandline" --python "$(command -v "$py")" --path "$work/site" \

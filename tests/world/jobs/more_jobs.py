@@ -1,5 +1,7 @@
 """more_jobs.py JOB: one training each with other libraries' own trainers, on synthetic data made in place."""
 import os
+import shutil
+import tempfile
 
 import seen
 
@@ -299,9 +301,12 @@ def ray_train():
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    # The paths of its sockets may not be long.
+    short = tempfile.mkdtemp(prefix="r", dir="/tmp")
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _temp_dir=short)
     result = TorchTrainer(_ray_loop, scaling_config=ScalingConfig(num_workers=1, use_gpu=True), run_config=RunConfig(storage_path=os.path.abspath("ray"), name="run")).fit()
     ray.shutdown()
+    shutil.rmtree(short, ignore_errors=True)
     print("ended without an error:", result.error is None)
     return [result.metrics["loss"]]
 
