@@ -523,7 +523,11 @@ def attention_and_recurrent_layers_do_without_cudnn():
     q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
     for layer in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
-        layer(8, 16, 2, bidirectional=True, dropout=0.1).cuda()(torch.randn(5, 3, 8, device="cuda"))[0].sum().backward()
+        net, x = layer(8, 16, 2, bidirectional=True, dropout=0.1), torch.randn(5, 3, 8)
+        (_, of_cpu), (_, state) = net(x), net.cuda()(x.cuda())
+        shapes = [[part.shape for part in (of if isinstance(of, tuple) else (of,))] for of in (of_cpu, state)]
+        assert shapes[0] == shapes[1], (layer, shapes)
+        net(x.cuda(), state)[0].sum().backward()
     assert torch.backends.cudnn.enabled
 
 

@@ -36,11 +36,13 @@ def register_recurrent_layers(torch):
     """Replaces recurrent layers on a GPU, whoever calls them (TorchScript does, too), by themselves without cuDNN."""
     library = torch.library.Library("aten", "IMPL")
     without_cudnn = WithoutCudnn(torch)
+    # PyTorch's own in C++; `decompose` would take that in Python, which is made for compilers.
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
 
     def register(operation):
         def computed(*arguments, **named):
             with without_cudnn:
-                return operation.decompose(*arguments, **named)
+                return operation._op_dk(composite, *arguments, **named)
 
         for key in ("AutogradCUDA", "CUDA"):
             library.impl(operation, computed, key)
