@@ -111,7 +111,7 @@ fn an_alert_is_told_once_and_every_action_gets_the_verdict() {
     assert!(alert.contains("growth at alert.py:"), "{alert}");
     let now = did.stderr.lines().find_map(|l| l.strip_prefix("  as of  step ")).expect("where it stands");
     let step: u32 = now.split(' ').next().and_then(|n| n.parse().ok()).expect("a step");
-    assert!((5..60).contains(&step) && now.contains("8 MiB more a step since step "), "{now}");
+    assert!((5..60).contains(&step) && now.contains("8 MiB a step since step "), "{now}");
 
     // All actions got the same verdict, whose text a chat shows as it is.
     let fired: Value =

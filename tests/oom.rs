@@ -58,7 +58,7 @@ fn steps_that_need_more_and_more() {
     assert_eq!(oom["cause"], "rising-peak", "{reason}");
     assert!(
         text.contains("NO LEAK (each step needed more memory than the one before). Memory rose by ")
-            && text.contains(", which failed."),
+            && text.contains(", where memory ran out."),
         "{text}"
     );
 }

@@ -318,11 +318,11 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let told = verdicts(&folder.join("fired"));
     assert_eq!((told.len(), &told[1]["event"]), (2, &"held".into()), "{told:?}");
     assert_eq!(told[1]["finding"]["held_by"]["status"], "found");
-    let first = "Zebra.stash, a dict with 1,116 entries; it holds 94 % of the blocks that were searched for";
+    let first = "Zebra.stash, a dict with 1,116 entries; it holds 94 % of these blocks";
     let second =
         "the autograd graphs of __main__.zebras, a dict with 1,116 entries, through ZebraBackward.context";
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("strandline: HOLDER FOUND: the growth at train.py:"), "{text}");
+    assert!(text.contains("strandline: HOLDER FOUND: the memory that train.py:"), "{text}");
     assert!(plain(&text).contains(first) && plain(&text).contains(second), "{text}");
 
     let report = |words: &[&str]| {

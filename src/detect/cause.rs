@@ -38,7 +38,7 @@ impl Cause {
     pub fn remedy(self) -> &'static str {
         match self {
             Cause::Limit => {
-                "raise the limit: torch.cuda.set_per_process_memory_fraction, or the memory setting of the inference server"
+                "raise the limit: torch.cuda.set_per_process_memory_fraction, or the server's own setting, such as vLLM's gpu_memory_utilization"
             }
             Cause::Outside => {
                 "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"

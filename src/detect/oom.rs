@@ -146,7 +146,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
 /// Times as many blocks of a line as a usual step allocates there, that show that the same was done again and again.
 const AGAIN: u64 = 8;
 /// What helps then.
-const OF_REPEATED: &str = "if this is an evaluation, run it under torch.no_grad(), so that no autograd graph keeps its batches; otherwise process less data at once";
+const OF_REPEATED: &str = "if this is an evaluation, run it under torch.no_grad(), so that no autograd graph keeps its batches, and move its results to the CPU; otherwise process less data at once";
 
 /// Blocks that the step which failed allocated at the line that has most of its memory, in a forward, and how many each step before
 /// allocated there; `None` where marks came since, which count the two together.
@@ -311,7 +311,7 @@ impl PostMortem {
                 (
                     short,
                     format!(
-                        "it needed at least {} more than it began with, a typical step before it {}",
+                        "it needed at least {} more than it began with; a typical step before it needed {}",
                         size(self.need),
                         size(median)
                     ),

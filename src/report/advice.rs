@@ -35,9 +35,9 @@ impl Advised {
         };
         let when = match in_step(p, self.peak.step) {
             none if none.starts_with('(') => format!("; {}", none.trim_matches(['(', ')'])),
-            step => format!(" {step}"),
+            step => format!(", {step}"),
         };
-        let peak = format!("the peak of GPU {} ({}{when}{during})", self.device.0, size(self.peak.bytes.0));
+        let peak = format!("the peak of GPU {} ({}{during}{when})", self.device.0, size(self.peak.bytes.0));
         if self.all.is_empty() {
             let apart = if self.grown(p) > 0 { "apart from stopping the growth, " } else { "" };
             let what = format!(
@@ -79,7 +79,7 @@ impl Advised {
     fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
         let bytes = self.grown(p);
         let what = format!(
-            "stop the growth: {} has piled up so far; `strandline report` says which line allocates it",
+            "stop the growth: {} has accumulated; `strandline report` says which line allocates it",
             size(bytes)
         );
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }

@@ -296,7 +296,7 @@ impl Holder {
         }
         if self.share < 0.995 {
             let holds = if self.is_of_many() { "together they hold" } else { "it holds" };
-            said.push_str(&format!("; {holds} {} of the blocks that were searched for", percent(self.share)));
+            said.push_str(&format!("; {holds} {} of these blocks", percent(self.share)));
         }
         if self.awaited {
             said.push_str(

@@ -138,7 +138,7 @@ fn a_run_sends_its_recording_to_the_end_also_of_a_job_that_is_killed() {
     let (folder, output) = job.end();
     let text = stderr(&output);
     assert_eq!(super::support::shell_status(output.status), 137, "{text}");
-    assert!(text.contains("only recordings to s3://fleet/killed are sent"), "{text}");
+    assert!(text.contains("nothing is sent but recordings to s3://fleet/killed"), "{text}");
     let files = std::fs::read_dir(folder.join("rec")).expect("a folder").flatten();
     let tails = files.filter(|f| f.path().extension().is_some_and(|e| e == "tail")).count();
     assert_eq!(tails, 1, "what it had not written is there as well: {text}");

@@ -126,8 +126,8 @@ fn grew_since(h: &Holder, still: &Holder) -> bool {
 fn freed(replay: &Replay, answer: &Value) -> &'static str {
     let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at);
     match is_late {
-        true => "the job freed these blocks after its last step, before strandline had found their holder",
-        false => "these blocks were gone before strandline had found their holder",
+        true => "the job freed these blocks after its last step, before strandline found their holder",
+        false => "the job had freed these blocks before strandline found their holder",
     }
 }
 

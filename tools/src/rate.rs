@@ -39,8 +39,7 @@ impl FromStr for Threshold {
                 "\"{text}\" is not a rate: {why}; write it as 50MiB/step, 10MiB/microbatch, 50MiB/min or 1%/100steps"
             )
         };
-        let (amount, per) =
-            text.split_once('/').ok_or_else(|| bad("it needs a slash and a unit after the size"))?;
+        let (amount, per) = text.split_once('/').ok_or_else(|| bad("it has no slash and unit"))?;
         let amount = match amount.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
                 Ok(p) if p > 0.0 && p <= 100.0 => Amount::Share(p / 100.0),
@@ -149,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_no_rate_is_refused_with_the_reason_and_an_example() {
         for (text, why) in [
-            ("50MiB", "it needs a slash and a unit after the size"),
+            ("50MiB", "it has no slash and unit"),
             ("50 gallons/step", "is not a size"),
             ("0%/step", "between 0 and 100"),
             ("50MiB/epoch", "unit must be step"),

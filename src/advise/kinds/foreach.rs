@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "optimizer_temporaries",
-        seen: "is memory that the optimizer (foreach=True) needs for a moment",
-        change: "give the optimizer fused=True",
+        seen: "is temporary memory of the optimizer (foreach=True)",
+        change: "pass fused=True to the optimizer",
     },
     find,
 };

@@ -103,7 +103,7 @@ mod tests {
             Modes::of(vec![("full".into(), full), ("lora".into(), lora)]).expect("something to compare");
         assert_eq!(
             all.verdict(),
-            "full: offload is best: saved 10.0 GiB (25 %); lora: no variant needs measurably less memory than base"
+            "full: offload is best: saved 10.0 GiB (25 %); lora: no run needs measurably less memory than base"
         );
         assert_eq!(all.worse(0.02, 0), ["full/cache"]);
         let names: Vec<String> = all.cells().into_iter().map(|[name, ..]| name).collect();

@@ -198,9 +198,9 @@ impl Runs {
                 format!("{} is best: {}", best.name, self.words(best, *effect))
             }
             Some((_, Effect::NoneSeen | Effect::TooShort)) => {
-                format!("no variant needs measurably less memory than {base}{}", self.worst())
+                format!("no run needs measurably less memory than {base}{}", self.worst())
             }
-            Some(_) => format!("no variant is better than {base}{}", self.worst()),
+            Some(_) => format!("no run is better than {base}{}", self.worst()),
         }
     }
 
@@ -395,7 +395,7 @@ mod tests {
         let runs = Runs::of(vec![variant("base", &[20 * GIB], 0.0, None), early]).expect("a base");
         let told: Vec<_> = runs.rows().map(|(v, e)| runs.words(v, e)).collect();
         assert_eq!(told[1], "cannot be compared: it ran 4 steps, the base 40");
-        assert_eq!(runs.verdict(), "no variant needs measurably less memory than base");
+        assert_eq!(runs.verdict(), "no run needs measurably less memory than base");
     }
 
     #[test]

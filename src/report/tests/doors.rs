@@ -185,11 +185,11 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         (of(54, 62, 89, Ended::Running), "in about 62 steps (90 % interval 54 to 89), 41 s from now."),
         (
             of(54, 62, 89, Ended::Exit),
-            "after about 62 further steps (90 % interval 54 to 89) or 41 s at this rate.",
+            "after about 62 further steps (90 % interval 54 to 89), in 41 s at this rate.",
         ),
         (
             of(54, 62, 89, Ended::Signal(9)),
-            "after about 62 further steps (90 % interval 54 to 89) or 41 s at this rate. Signal 9 (SIGKILL) ended the job after step 20.",
+            "after about 62 further steps (90 % interval 54 to 89), in 41 s at this rate. Signal 9 (SIGKILL) ended the job after step 20.",
         ),
         (
             of(20_000, 30_000, 40_000, Ended::Running),
@@ -197,11 +197,11 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         ),
         (
             of(20_000, 30_000, 40_000, Ended::Exit),
-            "after about 30,000 further steps (90 % interval 20,000 to 40,000) or 41 s at this rate.",
+            "after about 30,000 further steps (90 % interval 20,000 to 40,000), in 41 s at this rate.",
         ),
         (
             of(54, 62, u64::MAX, Ended::Exit),
-            "after about 62 further steps or 41 s at this rate (54 at the earliest, or never if the growth stops).",
+            "after about 62 further steps, in 41 s at this rate (54 at the earliest, or never if the growth stops).",
         ),
         (slow(Ended::Running), "in more than 20,000 steps."),
         (slow(Ended::Exit), "after more than 20,000 further steps at this rate."),
@@ -368,7 +368,7 @@ fn what_helps_a_search_that_the_end_of_the_job_cut_short_is_told() {
     let held_by = HeldBy::Skipped("the job ended before the search did".into());
     let process = Process { known: vec![Known { held_by, ..Known::default() }], ..judged.process() };
     let text = one_line(&Report { processes: vec![process], ..Report::default() });
-    assert!(text.contains("held by unknown: the job ended before strandline had searched for it"), "{text}");
+    assert!(text.contains("held by unknown: the job ended before strandline had looked for it"), "{text}");
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn answers_are_worded_for_people_and_for_programs() {
     assert_eq!(
         words,
         [
-            "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries; it holds 94 % of the blocks that were searched for",
-            "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context; it holds 6.2 % of the blocks that were searched for"
+            "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries; it holds 94 % of these blocks",
+            "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context; it holds 6.2 % of these blocks"
         ]
     );
     assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");

@@ -73,8 +73,9 @@ pub fn alert(
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HOLDER` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
     let by = kept_by(known).map(|by| format!(" is {by}")).unwrap_or_default();
-    let (gpu, what, place) = (f.device.0, what(p, f), file(p, f));
-    let mut out = vec![format!("strandline: HOLDER FOUND: the {what} at {place} on GPU {gpu}{by}")];
+    let (gpu, place) = (f.device.0, file(p, f));
+    let mut out =
+        vec![format!("strandline: HOLDER FOUND: the memory that {place} allocated on GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         in_words(holders).iter().for_each(|text| out.extend(style.wrap("  held   ", text)));
     }
@@ -147,7 +148,7 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
     if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
 }
 
-/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`. Who reads it may read it later.
+/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · 300 MiB a step since step 1`. Who reads it may read it later.
 fn as_of(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
     if f.grain != GrainName::Tick {
@@ -160,7 +161,7 @@ fn as_of(p: &Process<'_>, f: &Finding) -> String {
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
     let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));
-    parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), f.grain.per()));
+    parts.push(format!("grows by {} {} since {since}", size_f(f.current_bytes_per_step), f.grain.per()));
     if f.certainty != Certainty::Leak && may_be_loading(p.replay, f.device) {
         parts.push("loading a model looks the same".to_owned());
     }

@@ -137,16 +137,19 @@ fn pieces(p: &Process<'_>, o: &OomEvent, scene: &Scene, is_told: bool) -> String
             p.replay.meta()["alloc_conf"].as_str().is_some_and(|c| c.contains("expandable_segments:True"));
         let help = match is_joined {
             true => "",
-            false => ": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it join such pieces",
+            false => "; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets PyTorch join them",
         };
-        return format!("; {} of the rest was free, but in pieces of at most {largest}{help}", size(usable));
+        return format!(
+            "; {} was in PyTorch's cache, but in blocks of at most {largest}{help}",
+            size(usable)
+        );
     }
     match largest == size(o.requested.0) {
         true => format!(
-            "; the largest free piece inside what PyTorch had reserved was {} too small",
+            "; the largest free block in PyTorch's cache was {} too small",
             size(o.requested.0 - scene.largest.0)
         ),
-        false => format!("; the largest free piece inside what PyTorch had reserved was {largest}"),
+        false => format!("; the largest free block in PyTorch's cache was {largest}"),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         row(
             "growing",
             growing,
-            &format!("replaced by larger blocks again and again, old and new ones{}", arrow(p, m)),
+            &format!("blocks that are replaced by larger ones again and again, old and new{}", arrow(p, m)),
             Some(Ink::Bad),
         );
     }

@@ -36,7 +36,7 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
 /// What the job says where it ended too early (`preload/src/probe/questions.rs`).
 const CUT_SHORT: [&str; 2] = ["the job ended before the search did", "the job ended first"];
 /// What is said then, and where no search began.
-const NOT_SEARCHED: &str = "unknown: the job ended before strandline had searched for it";
+const NOT_SEARCHED: &str = "unknown: the job ended before strandline had looked for it";
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {

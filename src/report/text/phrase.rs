@@ -47,12 +47,12 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others && f.is_remade() => (
             "full after",
             format!("further {grain}"),
-            " at this rate, with the old and the new block in memory at once",
+            " at this rate, as the old and the new block must both fit",
         ),
         false if f.with_others => (
             "full after",
             format!("further {grain}"),
-            ", judged by reserved memory, which grows faster than allocated memory",
+            ", by reserved memory, which grows faster than allocated memory",
         ),
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")
@@ -78,7 +78,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let rate = if when.mid == u64::MAX { "" } else { rate };
     let or_time = match time {
         Some(s) if runs => format!(", {} from now", seconds(s)),
-        Some(s) if when.mid != u64::MAX => format!(" or {}", seconds(s)),
+        Some(s) if when.mid != u64::MAX => format!(", in {}", seconds(s)),
         _ => String::new(),
     };
     let text = match (when.low, when.high) {

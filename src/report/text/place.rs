@@ -19,15 +19,15 @@ pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
     f.sites.first()?.site(p.replay)
 }
 
-/// `in step 3`; `after the last step (60)` where a job went on when its last step had ended; `in step 61, which failed` where it ran out of
+/// `in step 3`; `after step 60, the last one` where a job went on when its last step had ended; `in step 61, where memory ran out` where it ran out of
 /// memory; `(no step ended)`.
 pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
     let (noun, steps) = (p.replay.step_source().noun(), p.replay.steps());
     match steps > 0 && step > steps && p.replay.ended().is_some() {
         true if final_oom(p.replay).is_some() => {
-            format!("in {noun} {}, which failed", thousands(step.into()))
+            format!("in {noun} {}, where memory ran out", thousands(step.into()))
         }
-        true => format!("after the last {noun} ({})", thousands(steps.into())),
+        true => format!("after {noun} {}, the last one", thousands(steps.into())),
         false if steps == 0 && p.ended != Ended::Running => format!("(no {noun} ended)"),
         false => format!("in {noun} {}", thousands(step.into())),
     }

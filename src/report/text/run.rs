@@ -33,18 +33,20 @@ fn run(p: &Process<'_>) -> String {
         let later = ran_out.filter(|o| o.step > n).map(|o| thousands(o.step.into()));
         let noun = r.step_source().noun();
         let later = later.map_or_else(String::new, |n| format!("; memory ran out in {noun} {n}"));
-        parts.push(format!("up to {noun} {}{later}", thousands(n.into())));
+        parts.push(format!("as of {noun} {}{later}", thousands(n.into())));
     }
     // Where steps are backwards, each has one microbatch, and a last step that failed has begun one more: not worth a word.
     if r.microbatches() > r.steps() + 1 {
         parts.push(plural(r.microbatches().into(), "microbatch"));
     }
     parts.extend((r.time().0 > 0).then(|| duration(r.time().0)));
+    let is_snapshot = Facts::of(r).text("steps") == Some("snapshot");
     let mut events = match p.damage.is_empty() {
+        true if is_snapshot => format!("{} in the snapshot", plural(r.events(), "event")),
         true => format!("{} recorded, {} lost", plural(r.events(), "event"), thousands(r.lost())),
         false => format!("{} read", plural(r.events(), "event")),
     };
-    if r.coverage() == Coverage::Blocks && p.damage.is_empty() {
+    if r.coverage() == Coverage::Blocks && p.damage.is_empty() && !is_snapshot {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
             0 => "; sizes not compared with PyTorch's own counters".to_owned(),

@@ -58,7 +58,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
-            "step {}, the last one, is shown as of its optimizer.step(): gradients that zero_grad() frees later are still included",
+            "step {}, the last one, is shown as of its optimizer.step(): gradients that zero_grad() freed later are still in it",
             thousands(last.step.into())
         );
         out.extend(style.wrap("         ", &text));

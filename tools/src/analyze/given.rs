@@ -18,6 +18,6 @@ pub(super) fn unreadable(e: reader::Error) -> Error {
     if let reader::Error::Header(_, HeaderError::Empty) = e {
         return Error::new(e.to_string()).status(status::USAGE);
     }
-    let hint = "name a file that strandline has written (its name ends in .strand), or a run's folder";
+    let hint = "name a recording (a .strand file that strandline wrote), a run's folder or a snapshot that PyTorch wrote";
     Error::usage(e.to_string(), hint)
 }

@@ -89,7 +89,7 @@ impl Moment {
                 Moment::Step(replay.steps()).find(judged)
             }
             Moment::End => at(all, "the end of the run".into()),
-            Moment::Now if judged.is_running() => at(all, "now".into()),
+            Moment::Now if judged.is_running() => at(all, "this moment".into()),
             Moment::Now => at(all, "the last event".into()),
             Moment::Peak => {
                 let Some(d) = replay.devices().max_by_key(|d| d.peak_allocated.bytes) else {
@@ -103,7 +103,7 @@ impl Moment {
                     return Err(missing("memory did not run out in this recording".into())
                         .hint("to see the peak: --at peak"));
                 };
-                at(event + 1, format!("the allocation that failed{}", of_device(device, replay)))
+                at(event + 1, format!("the failed allocation{}", of_device(device, replay)))
             }
             Moment::Step(n) => match judged.steps.end_of(*n) {
                 Some(event) => at(event, format!("the end of step {}", thousands((*n).into()))),

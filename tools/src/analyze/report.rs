@@ -51,7 +51,7 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
     let is_short = worst.verdict.outcome == Outcome::Unknown && worst.verdict.too_short;
     let is_whole = !worst.read.is_snapshot && worst.read.damage.is_empty();
     let manual = (is_short && has_no_steps && is_whole).then(|| {
-        let why = "if the job has a loop: call strandline.step() at the end of each round, so that rounds are counted as steps";
+        let why = "if the job has a loop: call strandline.step() at the end of each iteration, so that iterations count as steps";
         ("strandline run --steps manual …".to_string(), why.to_string())
     });
     // A snapshot is one already.

@@ -17,7 +17,7 @@ pub(crate) struct Predict {
     /// Try a change as well, and say what it saves: NAME=VALUE for an option of the command, or a new option such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job after about N steps, even if its memory still rises; steps are counted once a second, so a fast job makes more of them [default: end it when memory has not risen for 50 steps]
+    /// End the job after about N steps, even if its memory still rises; the count is read once a second, so a fast job makes more steps [default: end it when memory has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) steps: Option<u32>,
     /// Print JSON
@@ -58,7 +58,7 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Fit {
-    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times, and each option is then searched in turn
+    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times; the options are then searched one after the other
     #[arg(long, required = true, value_name = "NAME=VALUES")]
     pub(crate) vary: Vec<Vary>,
     /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]
@@ -67,7 +67,7 @@ pub(crate) struct Fit {
     /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// End each run after about N steps, even if its memory still rises; steps are counted once a second, so a fast job makes more of them [default: end it when memory has not risen for 50 steps]
+    /// End each run after about N steps, even if its memory still rises; the count is read once a second, so a fast job makes more steps [default: end it when memory has not risen for 50 steps]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) steps: Option<u32>,
     /// Print JSON

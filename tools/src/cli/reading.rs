@@ -26,7 +26,7 @@ Words of the report:
                  to judge
   temporaries    memory that one forward, backward or optimizer step allocates and frees
   unclassified   everything else: workspaces of libraries, rounding, data that stays on the GPU
-  90 % interval  in nine of ten such jobs, the GPU gets full somewhere in this range of steps
+  90 % interval  with a probability of 90 %, the GPU gets full within this range of steps
   sizes add up to PyTorch's own counters
                  nothing is missing in the recording";
 
@@ -94,11 +94,11 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, the runs of each subfolder are compared with the first run in it
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder is a table of its own, compared with its first run
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs of
-    /// one name are taken as repeats of one run, and so are folders such as run-1 and run-2
+    /// one name are repeats of one configuration, and so are folders such as run-1 and run-2
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare in both, as for `snapshot --at` [default: the peak of recordings, the end of snapshots]
@@ -153,7 +153,7 @@ impl std::str::FromStr for Worse {
 pub(crate) struct Export {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
-    /// For which tool
+    /// The format, named after the tool that reads it
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
     /// Write to this file instead of stdout; with --format parquet, to this folder or s3://BUCKET/FOLDER
@@ -165,7 +165,7 @@ pub(crate) struct Export {
     /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
     #[arg(long, value_name = "TEXT")]
     pub(crate) commit: Option<String>,
-    /// With --format parquet: also write the tables events (one row for each event) and stacks
+    /// With --format parquet: write two more tables: `events` (one row for each event) and `stacks`
     #[arg(long)]
     pub(crate) events: bool,
     /// Rows in a file of the table events, about
@@ -194,7 +194,7 @@ pub(crate) struct Export {
 pub(crate) enum ExportFormat {
     /// Folded stacks, for flamegraph.pl, inferno and speedscope
     Folded,
-    /// A JSON file for speedscope: the memory held at each moment of --at, and all allocations
+    /// A JSON file for speedscope: the memory held at each moment given with --at, and all allocations
     Speedscope,
     /// A compressed profile.proto, for go tool pprof FILE
     Pprof,
@@ -209,8 +209,8 @@ pub(crate) enum ExportFormat {
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: from the last strandline.mark("NAME begin") to mark("NAME end"). Put mark("NAME skip") and mark("NAME count") around a
-    /// part to leave out. A `with strandline.watch_region():` block is "strandline region 0"; one inside it is "strandline region 1", and so on
+    /// The region: from the last strandline.mark("NAME begin") to mark("NAME end"). To leave a part out, call
+    /// mark("NAME skip") before it and mark("NAME count") after it. A `with strandline.watch_region():` block is "strandline region 0"; one inside it is "strandline region 1", and so on
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: also print which lines held the memory at the region's peak
@@ -260,7 +260,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON: for events, one object in each line; else one object.
+    /// JSON: one object; of events, one in each line.
     Json,
 }
 

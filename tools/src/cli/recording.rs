@@ -129,7 +129,7 @@ pub(crate) enum Stacks {
     Native,
     /// Python and native frames.
     Both,
-    /// None.
+    /// No stacks.
     None,
 }
 

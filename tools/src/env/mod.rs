@@ -38,7 +38,7 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
 fn remark(format: Format) -> Option<&'static str> {
     match format {
         Format::Ray | Format::Deepspeed => Some(
-            "every machine must have the library and the folder at these paths: in a shared home, or copied there",
+            "every machine must have the library and the folder at these paths: on a shared file system, or copied there",
         ),
         Format::K8s => Some(
             "the container must have the library and the folder at these paths: in its image or in a volume",

@@ -56,9 +56,7 @@ impl Varied<'_> {
         let beyond = beyond.map(|b| format!("{b} needs {}", size(needs(Some(b))))).unwrap_or_default();
         match answer.border {
             Border::All => {
-                format!(
-                    "every {name} of {given} fits {on}; {name}={value} fits {spare} (the smallest and the largest were run)."
-                )
+                format!("every {name} of {given} fits {on}; {name}={value} fits {spare}.")
             }
             Border::None => format!("NO {name} of {given} fits {on}: {beyond}."),
             Border::UpTo(_) => {
@@ -87,7 +85,7 @@ impl Varied<'_> {
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
         lines.extend(style.wrap(
             "  value     ",
-            &format!("each value of {} took the place of {}{with}", self.asked.name, self.place.describe()),
+            &format!("each value of {} replaced {}{with}", self.asked.name, self.place.describe()),
         ));
         if !self.needs.is_empty() {
             lines.extend(self.table(cards));

@@ -374,7 +374,7 @@ mod tests {
             "for k in kept[::9]: print(k.item())",
             "print(kept[-1].item())",
         ] {
-            assert_eq!(stored("loss", after, true), "keep it without its graph, loss.detach()", "{after}");
+            assert_eq!(stored("loss", after, true), "store it without its graph, loss.detach()", "{after}");
         }
         let number = stored("net(x).mean()", "print(max(kept))", false);
         assert_eq!(number, "keep the number, net(x).mean().item(): line 4, max(kept), needs them");

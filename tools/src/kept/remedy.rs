@@ -119,7 +119,7 @@ fn of_graph<'t>(
             add.node.kind() == "augmented_assignment" || values.iter().any(|v| v.kind() == "binary_operator");
         let what = match is_added {
             true => "add the tensor without its graph: .detach()",
-            false => "keep it without its graph: .detach(), or make it under torch.no_grad()",
+            false => "store it without its graph: .detach(), or make it under torch.no_grad()",
         };
         return Some(format!("unless a later backward pass has to go back through it, {what}"));
     }
@@ -162,7 +162,7 @@ fn of_graph<'t>(
                 }
                 _ => ", and limit how many are kept".into(),
             };
-            format!("keep it without its graph, {value}{many}")
+            format!("store it without its graph, {value}{many}")
         }
     })
 }

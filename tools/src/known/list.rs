@@ -98,7 +98,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Leak> {
 /// A list; else why it is none.
 fn parse(text: &str) -> Result<Vec<Leak>, String> {
     let all: Value = serde_json::from_str(text)
-        .map_err(|e| format!("not valid JSON, from line {}, column {} on", e.line(), e.column()))?;
+        .map_err(|e| format!("not valid JSON after line {}, column {}", e.line(), e.column()))?;
     let all = all.as_array().ok_or("not a list of objects")?;
     let numbered = |(at, entry)| leak(entry).map_err(|why| format!("entry {}: {why}", at + 1));
     all.iter().enumerate().map(numbered).collect()

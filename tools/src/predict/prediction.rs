@@ -3,6 +3,7 @@
 use super::tried::Change;
 use crate::trial::{Card, Fits, Needs, Peak, Why};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use strandline::detect::Outcome;
 use strandline::report::{Align, Style, Table, plural, size, thousands};
 
@@ -21,7 +22,7 @@ fn about(n: u64) -> u64 {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on a value may go the other way. cuDNN's workspaces are estimated by rules. Not counted: compiled code, CUDA graphs, and all NCCL groups but one; leave room for them";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so an `if` on a tensor's value may take the other branch. cuDNN's workspaces are estimates. Not counted: torch.compile, CUDA graphs, and NCCL communicators after the first (486 MiB each on an H200)";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -37,7 +38,9 @@ impl Prediction {
                 format!("from {steps}; the second half of them needed no more than the first half")
             }
             Some(Why::Grows) => {
-                format!("from {steps}; memory GROWS with every step, so a longer run needs more")
+                format!(
+                    "from {steps}; the job was ended there because its memory GROWS, so a longer run needs more"
+                )
             }
             Some(Why::Unsettled) => {
                 format!("from {steps}; later steps needed a little more than earlier ones")
@@ -51,11 +54,13 @@ impl Prediction {
     /// For people.
     pub(super) fn text(&self, style: Style) -> String {
         let (needed, buckets) = (self.needs.bytes(), self.needs.first_buckets());
+        let gpus = self.needs.peaks.iter().map(|p| p.device).collect::<BTreeSet<_>>().len();
         let mut lines = style.wrap(
             "strandline: ",
             &format!(
-                "NEEDS {} of GPU memory: {} that PyTorch reserves, {}{} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
+                "NEEDS {} of GPU memory{}: {} that PyTorch reserves, {}{} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
                 size(needed),
+                if gpus > 1 { format!(" on each of {gpus} GPUs") } else { String::new() },
                 size(self.needs.most().1),
                 if buckets > 0 { format!("{} for DDP's first buckets, and ", size(buckets)) } else { "and ".to_owned() },
                 size(self.needs.libraries()),
@@ -75,18 +80,24 @@ impl Prediction {
                     thousands(p.step.into())
                 ),
             ));
-            let classes: Vec<String> =
-                p.classes.iter().map(|(name, b)| format!("{name} {}", size(*b))).collect();
+            let classes: Vec<String> = p
+                .classes
+                .iter()
+                .filter(|(_, b)| *b >= p.allocated / 1000)
+                .map(|(name, b)| format!("{name} {}", size(*b)))
+                .collect();
             lines.extend(style.wrap(&format!("  {:9}", ""), &classes.join(" · ")));
         }
         if buckets > 0 {
-            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP makes new buckets for gradients before step 2. If step 1 takes less than about 0.1 s, PyTorch has not freed the first ones yet: the peak is then up to {} higher, on some ranks and in some runs", size(buckets))));
+            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP makes new buckets for gradients before step 2. If step 1 takes less than about 0.1 s, PyTorch has not freed the first ones yet, and the peak is up to {} higher, on some ranks and in some runs. NEEDS counts them", size(buckets))));
         }
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
                 Fits::Yes(spare) => match self.needs.full_after(card) {
-                    Some(steps) => format!("full after about {} in all", plural(about(steps), "step")),
+                    Some(steps) => {
+                        format!("full after about {} from the start", plural(about(steps), "step"))
+                    }
                     None => format!("fits, {} to spare", size(spare)),
                 },
                 Fits::Tight(cached) => {
@@ -95,7 +106,7 @@ impl Prediction {
                 Fits::No(least) => {
                     let missing = needed.saturating_sub(card.bytes);
                     let least = if least < missing {
-                        format!(" ({} if PyTorch cached nothing)", size(least))
+                        format!("; {} short even without PyTorch's cache", size(least))
                     } else {
                         String::new()
                     };

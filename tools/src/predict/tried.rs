@@ -62,7 +62,9 @@ impl Change {
                     (std::cmp::Ordering::Equal, _) => "as much as without this change".to_owned(),
                     (std::cmp::Ordering::Greater, by) => format!("{by} more"),
                 };
-                format!("needs {}, {than} ({})", size(now), self.place)
+                let is_added = self.place.starts_with("added");
+                let instead = if is_added { "" } else { "instead of " };
+                format!("needs {}, {than} ({instead}{})", size(now), self.place)
             }
             Err((status, lines)) => {
                 let last = lines.last().map(|l| format!(": {}", printable(l))).unwrap_or_default();

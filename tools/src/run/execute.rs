@@ -64,7 +64,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         let sent: Vec<String> = sent.chain(plan.ship.as_ref().map(ship::Settings::sends)).collect();
         let sent = match sent.as_slice() {
             [] => "nothing is sent anywhere".to_owned(),
-            all => format!("only {} are sent", all.join(" and ")),
+            all => format!("nothing is sent but {}", all.join(" and ")),
         };
         if let Some(told) = elsewhere(&plan.job, |name| std::env::var(name).ok()) {
             say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));

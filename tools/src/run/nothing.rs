@@ -145,7 +145,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         },
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
         _ if facts.python && facts.simulated => {
-            format!("{no_call}: this python has the simulated GPU, and the job did not use it")
+            format!("{no_call}: this Python's PyTorch has the simulated GPU, and the job put nothing on it")
         }
         _ if facts.python => format!("{no_call}: the job did not use a GPU"),
         _ => format!(
@@ -158,7 +158,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         let packages = match facts.imports.as_slice() {
             [] => "",
             ["strandline"] => {
-                "; if it lacks the package strandline, install that into this python (docs/install.md)"
+                "; if it says No module named 'strandline', install strandline into this Python (docs/install.md)"
             }
             _ => "; if it needs transformers or accelerate: strandline simulate --with-transformers",
         };
@@ -207,9 +207,12 @@ mod tests {
         };
         assert_eq!(next(&[]), "see the job's own error above");
         assert!(next(&["accelerate", "strandline"]).contains("simulate --with-transformers"));
-        assert!(next(&["strandline"]).contains("lacks the package strandline"));
+        assert!(next(&["strandline"]).contains("install strandline into this Python"));
         let unused = Facts { simulated: true, ..python() };
-        assert!(why(unused).ends_with("this python has the simulated GPU, and the job did not use it"));
+        assert!(
+            why(unused)
+                .ends_with("this Python's PyTorch has the simulated GPU, and the job put nothing on it")
+        );
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
         let elsewhere = job::elsewhere(&job::Job::new(&line, None), |_| None);
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });

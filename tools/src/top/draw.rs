@@ -30,7 +30,7 @@ const HELP: &[(&str, &str)] = &[
     ("RESERV", "memory that PyTorch has reserved"),
     ("TREND", "ALLOC over the last ten minutes"),
     ("GROWTH", "memory added per step and not yet freed (mb: microbatch)"),
-    ("FULL IN", "when the device is full, at the current rate"),
+    ("FULL IN", "time until the GPU is full, at the current rate"),
     ("LAST", "time since the job's last event; if it is long, the job may be stuck"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.
@@ -53,7 +53,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
     frame.render_widget(heads.style(Style::new().add_modifier(Modifier::BOLD)), columns);
     let first = (at + 1).saturating_sub(usize::from(rows));
     let lines: Vec<Line<'_>> = match shown.is_empty() {
-        true => vec![Line::raw(" no row yet, or no row that matches the filter")],
+        true if state.rows.is_empty() => vec![Line::raw(" no running job yet")],
+        true => vec![Line::raw(" no row matches the filter")],
         false => (first..shown.len())
             .map(|i| row(shown[i], cells.line(i + 1, if i == at { '>' } else { ' ' }), i == at))
             .collect(),
@@ -113,7 +114,7 @@ fn headline(state: &State, shown: usize) -> String {
         "" => String::new(),
         text => format!(" · filter {text}"),
     };
-    format!(" strandline top · {how_many} shown · GiB · by {}{filter}", state.sort.name())
+    format!(" strandline top · {how_many} shown · sizes in GiB · by {}{filter}", state.sort.name())
 }
 
 /// Cells of a line of the table.
@@ -298,7 +299,7 @@ fn rule(text: &str, width: usize) -> Line<'static> {
 
 /// The parts of the bar: what each is drawn with, its colour, its name, its bytes. Told apart without colour, too.
 fn parts(b: &Bar) -> [(char, Color, &'static str, u64); 6] {
-    let free = if b.told { "free" } else { "others or free" };
+    let free = if b.told { "free" } else { "not PyTorch's" };
     [
         ('█', Color::Blue, "normal", b.job),
         ('▓', Color::Red, "left behind", b.left_behind),

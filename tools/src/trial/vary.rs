@@ -39,7 +39,7 @@ impl FromStr for Vary {
 
 fn number(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| {
-        format!("\"{text}\" is not a whole number; write them like 1..64, 1..64x2, 8..64+8 or 1,2,4")
+        format!("\"{text}\" is not a whole number; write the values like 1..64, 1..64x2, 8..64+8 or 1,2,4")
     })
 }
 

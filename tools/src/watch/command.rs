@@ -65,7 +65,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
         return Ok(0);
     }
     if watch.is_idle() {
-        let what = format!("{}: no job that is recorded there is running on this machine", shown(folder));
+        let what = format!("no running job on this machine records into {}", shown(folder));
         let hint = format!("for a job that has ended: strandline report {}", shown(folder));
         return Err(Error::usage(what, hint));
     }

@@ -21,7 +21,7 @@ const noun = grain => grain === "tick" ? "second" : grain;
 const inStep = (p, n) => {
   const step = `in ${unit()} ${number(n)}`, ended = p.ended !== "running";
   if (ended && p.devices.some(d => d.oom && d.oom.step === n)) return `${step}, in which memory ran out`;
-  return ended && p.steps && n > p.steps ? `after the last ${unit()} (${number(p.steps)})` : ended && !p.steps ? `(no ${unit()} ended)` : step;
+  return ended && p.steps && n > p.steps ? `after ${unit()} ${number(p.steps)}, the last one` : ended && !p.steps ? `(no ${unit()} ended)` : step;
 };
 // The job ended, and no step of it did.
 const stepless = () => !lane.p.steps && lane.p.ended !== "running";

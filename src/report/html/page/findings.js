@@ -17,9 +17,9 @@ function finding(f) {
   title.append(el("span", ended ? "ENDED" : f.suppressed_by ? "SUPPRESSED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : headline}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
-  if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
+  if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "this file and line"));
   if (f.modified_source) say("kept at", `unknown: ${near({ file: f.modified_source })} was modified after the run began, so it was not searched`);
-  if (a) say("allocated at", linked(a, near(a)), ` ${called(a)}`).append(copyable(place(a), "the place that allocates"));
+  if (a) say("allocated at", linked(a, near(a)), ` ${called(a)}`).append(copyable(place(a), "this file and line"));
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
@@ -63,7 +63,7 @@ function ahead(p, f) {
   const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
     && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
   if (p.findings.some(sooner)) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : remade(f) ? " at this rate, with the old and the new block in memory at once" : ", judged by reserved memory, which grows faster than allocated memory" : " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : remade(f) ? " at this rate, as the old and the new block must both fit" : ", by reserved memory, which grows faster than allocated memory" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
   const word = noun(f.grain), s = word === "second" ? t && t.mid !== null ? t : exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
@@ -71,7 +71,7 @@ function ahead(p, f) {
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);
-  const or = left === null || runs ? "" : ` or ${time(left)}`;
+  const or = left === null || runs ? "" : `, in ${time(left)}`;
   const to = word === "second" ? time(s.high) : or ? plural(s.high, word) : number(s.high);
   const range = (s.high === null ? "" : ` (${word === "second" ? time(s.low) : number(s.low)} to ${to})`) + (left === null || !runs ? "" : `, ${time(left)} from now`);
   return told(far(s.mid) + or, `about ${word === "second" ? time(s.mid) : plural(s.mid, more + word)}${or}`, range);

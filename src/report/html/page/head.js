@@ -35,7 +35,7 @@ function cards() {
     if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? ` ${inStep(p, d.peak_step)}` : ""}${share}`);
     if (d.oom) card(size(d.oom.requested_bytes), `requested when memory ran out${d.oom.step ? ` in ${unit()} ${number(d.oom.step)}` : ""}`);
     const grown = p.findings.filter(f => counts(f) && f.device === d.index), f = grown[0];
-    if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `more every ${noun(f.grain)} since ${noun(f.grain)} ${number(f.first_step)}`);
+    if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `every ${noun(f.grain)} since ${noun(f.grain)} ${number(f.first_step)}`);
     if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), remade(f) ? "grown so far" : `left behind by earlier ${noun(f.grain)}s`);
     const when = f && !d.oom && ahead(p, f);
     if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);

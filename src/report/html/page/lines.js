@@ -1,7 +1,7 @@
 // All lines that allocate, to be sorted and searched. Rows are made once for what is shown.
 let order = ["bytes", -1], made = [null, new Map()];
 function lines() {
-  const heads = [["site", "line"], ["stream", "stream"], ["bytes", `held ${after()}`], ["blocks", "blocks"], ["allocs", "allocations in all"], ["frees", "freed in all"]];
+  const heads = [["site", "line"], ["stream", "stream"], ["bytes", `held ${after()}`], ["blocks", "blocks"], ["allocs", "total allocations"], ["frees", "total frees"]];
   const wanted = $("lines-search").value.toLowerCase(), top = el("tr"), leak = grown();
   for (const [k, n] of heads) {
     const h = el("th"), b = el("button", n + (order[0] === k ? (order[1] < 0 ? " ▾" : " ▴") : "")), mine = order[0] === k;

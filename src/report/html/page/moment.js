@@ -29,7 +29,7 @@ function moment() {
     if (whole > sum) known.push(["CUDA, libraries, other processes and free memory", whole - sum, "soft"]);
     rows("filled", known, Math.max(sum, whole || 0));
   };
-  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + many(unit()) : k === "growing" ? "growing: replaced by larger blocks again and again, old and new ones" : k === "suppressed" ? "growth that is suppressed" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" || k === "growing" ? cls : ""], a = lane.d.anatomy;
+  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + many(unit()) : k === "growing" ? "growing: replaced by larger ones again and again, old and new blocks" : k === "suppressed" ? "growth that is suppressed" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" || k === "growing" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
     $("filled-title").textContent = `GPU memory at the end of ${unit()} ` + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
