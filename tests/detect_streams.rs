@@ -11,6 +11,8 @@ mod cards;
 mod evident;
 #[path = "detect_streams/failures.rs"]
 mod failures;
+#[path = "detect_streams/few.rs"]
+mod few;
 #[path = "detect_streams/fills.rs"]
 mod fills;
 #[path = "detect_streams/goes_on.rs"]

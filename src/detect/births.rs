@@ -4,6 +4,13 @@ use crate::replay::{Birth, Point, Track};
 
 /// Different marks that survivors must come from.
 pub(super) const BIRTHS: u32 = 4;
+/// Different marks that are a candidate where they lie as far from each other as the ticks of a clock do: of evaluations a job may have few.
+/// Three of a kind that end there look the same, so whoever keeps them must say the rest.
+pub(super) const TICKS: u32 = 3;
+/// Marks that they lie apart at least, and by a part of which the two times between them may differ; and the part of the first one's blocks
+/// that each of the others has left.
+const TICK: (u32, u32) = (10, 10);
+const LIKE_THE_FIRST: u64 = 4;
 /// Different marks that left blocks without there being more, of which nothing is established.
 pub(super) const BESIDES: u32 = 2;
 /// Births that lie so many times closer together than the farthest ones are one event.
@@ -42,6 +49,11 @@ impl Kept {
     /// Mean marks between births.
     pub(super) fn pace(&self) -> f64 {
         f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
+    }
+
+    /// Too few to tell by themselves whether it grows: see [`ticks`].
+    pub(super) fn is_sparse(&self) -> bool {
+        self.marks < BIRTHS
     }
 
     /// Whether births die away, as of mark `until`.
@@ -107,6 +119,22 @@ pub(super) fn comes_in_bursts(list: &[Birth], k: &Kept) -> bool {
     let goes_on = bursts.last().is_some_and(|b| b.1.saturating_mul(2 * bursts.len() as u64) >= blocks);
     let is_often = bursts.len() >= BIRTHS as usize && *longest <= shortest.saturating_mul(3);
     goes_on && (is_often || is_even && bursts.len() >= BURSTS)
+}
+
+/// The last three births up to mark `until`, where they tick; one before them may be what a line makes as a job begins.
+pub(super) fn ticks(list: &[Birth], until: u32) -> Option<Kept> {
+    let list = list.get(..list.partition_point(|b| b.last <= until))?;
+    let [before @ .., a, b, c] = list else { return None };
+    let (short, long) = {
+        let (one, other) = (b.first - a.last, c.first - b.last);
+        (one.min(other), one.max(other))
+    };
+    let is_even = short >= TICK.0 && long - short <= short / TICK.1;
+    let is_one =
+        [a, b, c].iter().all(|x| x.marks == 1) && before.iter().map(|x| x.marks).sum::<u32>() < BESIDES;
+    let fades =
+        |x: &Birth| x.total.blocks.saturating_mul(LIKE_THE_FIRST) < a.total.blocks * (LIKE_THE_FIRST - 1);
+    (is_even && is_one && !fades(b) && !fades(c)).then(|| count(list, a.first, until, TICKS)).flatten()
 }
 
 /// The first mark of what goes on, of births from mark `from` on: those of the first mark or two are left out where they lie far apart from

@@ -202,7 +202,7 @@ fn compose(
     let grown = rate.bytes * f64::from(marks);
     let a_second = grown * 1e9 / (replay.last_step_time().0 as f64).max(1.0);
     let is_much = grown >= NO_NUMBERS.0 && a_second >= NO_NUMBERS.1;
-    let (certainty, evidence) = certainty(members, once, &rate, is_much, before);
+    let (certainty, evidence, sparse) = certainty(members, once, &rate, is_much, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
     // Of what is made anew again and again nothing waits for the collector.
     let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
@@ -246,6 +246,7 @@ fn compose(
         bytes_now,
         blocks_now,
         not_counted: not_counted(members),
+        sparse,
         steps_to_oom: None,
         seconds_to_oom: None,
         with_others: false,
@@ -263,16 +264,16 @@ fn compose(
     Some((finding, outlook))
 }
 
-/// How sure it is, and on what that rests. What once was sure stays it.
+/// How sure it is, and on what that rests; and whether it is [`Finding::sparse`]. What once was sure stays it.
 fn certainty(
     members: &[Member],
     once: &[Held],
     rate: &Rate,
     is_much: bool,
     before: Option<&Finding>,
-) -> (Certainty, Vec<Evidence>) {
+) -> (Certainty, Vec<Evidence>, Option<f64>) {
     let (mut evidence, mut word) = (Vec::new(), Certainty::Growing);
-    let Some(lead) = members.first() else { return (Certainty::Note, evidence) };
+    let Some(lead) = members.first() else { return (Certainty::Note, evidence, None) };
     let (blocks, bytes) = members
         .iter()
         .fold((0u64, 0u64), |s, m| (s.0 + m.growth.now.blocks, s.1.saturating_add(m.growth.now.bytes)));
@@ -317,10 +318,14 @@ fn certainty(
     let size =
         if rate.blocks > 0.0 { rate.bytes / rate.blocks } else { bytes as f64 / (blocks as f64).max(1.0) };
     let is_one = lead.growth.is_anew();
-    if (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 && !is_much {
+    let is_small = (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 && !is_much;
+    let is_sparse = members.iter().all(|m| m.growth.is_sparse());
+    if is_small || is_sparse {
         word = Certainty::Note;
     }
-    (before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty)), evidence)
+    let word = before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty));
+    let sparse = is_sparse && !is_small && word == Certainty::Note;
+    (word, evidence, sparse.then_some(lead.growth.gap))
 }
 
 /// See [`Finding::not_counted`]: of what no more comes of, all is counted.

@@ -1,6 +1,6 @@
 //! The detectors together: asked at every mark, they remember what they said.
 
-use super::births::BIRTHS;
+use super::births::{BIRTHS, TICKS};
 use super::case::{Case, Place};
 use super::certainty::Certainty;
 use super::check::{Check, Context};
@@ -372,7 +372,7 @@ impl Detector {
 fn is_worth_watching(c: &Cohort, fine: bool) -> bool {
     let of = |t: &crate::replay::Track| {
         t.remade.rises >= growth::LARGER
-            || t.births.list().len() >= BIRTHS as usize
+            || t.births.list().len() >= TICKS as usize
             || t.died_old.blocks > 0 && t.at_mark.blocks >= 4
     };
     of(&c.steps) || fine && of(&c.microbatches)

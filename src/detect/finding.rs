@@ -153,6 +153,9 @@ pub struct Finding {
     pub blocks_now: u64,
     /// Neither counts what the last marks allocated, so many of them: such blocks are too new to be judged.
     pub not_counted: u32,
+    /// So few marks left blocks that these do not tell whether it grows: it is a note, unless a container holds them all that has no limit. The
+    /// mean number of marks between them.
+    pub sparse: Option<f64>,
     /// When the device will be full; `None` where its size is not known.
     pub steps_to_oom: Option<StepsToOom>,
     /// The same in seconds; `None` also where no clock tells how long a step takes.
@@ -216,12 +219,19 @@ impl Finding {
 
     /// How often it leaves blocks, however many at once: 0.1 where it is in one of ten marks.
     pub fn times_per_step(&self) -> f64 {
+        if let Some(between) = self.sparse {
+            return 1.0 / between.max(1.0);
+        }
         let until = self.last_step.saturating_sub(self.not_counted);
         let marks = f64::from(until.saturating_sub(self.first_step)) + 1.0;
         // Of what has ended, the marks since then are no measure.
-        let births = self.evidence.iter().find(|e| e.what == BIRTHS && self.withdrawn_step.is_none());
-        let births = births.map(|e| e.value / marks);
+        let births = self.births().filter(|_| self.withdrawn_step.is_none()).map(|births| births / marks);
         births.map_or(self.blocks_per_step, |births| births.min(self.blocks_per_step))
+    }
+
+    /// How many different marks left the blocks, of what outlives others.
+    fn births(&self) -> Option<f64> {
+        self.evidence.iter().find(|e| e.what == BIRTHS).map(|e| e.value)
     }
 
     /// It is about blocks that are made anew and larger each time: nothing of it is old.
@@ -281,6 +291,14 @@ impl Finding {
     /// Blocks that are kept, but so little that it is only noted.
     pub fn is_small(&self) -> bool {
         self.certainty == Certainty::Note && self.kind.is_leak() && self.kind.has_holder()
+    }
+
+    /// Blocks that are kept, in too few marks for more than a note ([`Finding::sparse`]), until it is known who keeps them.
+    pub fn may_be_sparse_leak(&self) -> bool {
+        self.sparse.is_some()
+            && self.is_small()
+            && self.withdrawn_step.is_none()
+            && self.suppressed_by.is_none()
     }
 
     /// The same of blocks that live on: what it counts was left behind.

@@ -1,6 +1,7 @@
 //! How fast what a line keeps has grown, and since when. Whether it does is the business of `survivors` and `backlog`.
 
 use super::backlog::{Backlog, Queue};
+use super::births::BIRTHS;
 use super::forecast::Rate;
 use super::survivors::{self, Fell, Named, Watch};
 use crate::event::total;
@@ -64,6 +65,11 @@ impl Growth {
             && self.onset.abs_diff(lead.onset) <= tolerance
             && self.gap <= 4.0 * lead.gap + 2.0
             && lead.gap <= 4.0 * self.gap + 2.0
+    }
+
+    /// See [`Finding::sparse`](super::finding::Finding::sparse).
+    pub(super) fn is_sparse(&self) -> bool {
+        matches!(self.rule, Rule::Kept { marks, .. } if marks < BIRTHS)
     }
 
     /// It is of blocks that are made anew: nothing of it is old.

@@ -87,6 +87,11 @@ impl Keeper {
         (is_full || self.length_then == self.length_now) && (seen || steps > PER_ENTRY * now as f64)
     }
 
+    /// A container of the program's own that has no bound and was not seen to be emptied.
+    fn is_open(&self) -> bool {
+        self.owner == Owner::Other && self.bound.is_none() && !self.shrank && self.length_now.is_some()
+    }
+
     /// `deque(maxlen=500)`.
     fn limit(&self) -> Option<String> {
         let bound = self.bound?;
@@ -110,6 +115,9 @@ pub struct Testimony {
 /// What is `told` of a finding changes its certainty, with the evidence. Pure; told twice the same it says the same. Where
 /// nothing is told nothing changes.
 pub fn refine(finding: &mut Finding, told: &Testimony) {
+    if finding.may_be_sparse_leak() && speaker(&told.keepers).is_some_and(Keeper::is_open) {
+        finding.certainty = Certainty::Growing;
+    }
     if !finding.is_active_leak() {
         return;
     }
@@ -193,10 +201,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
 /// seen to grow comes before it where it holds a good part: what else the line allocates may end.
 fn speaker(keepers: &[Keeper]) -> Option<&Keeper> {
     let most = keepers.iter().map(|k| k.blocks).max()?;
-    let grows = |k: &&Keeper| {
-        let is_open = k.owner == Owner::Other && k.bound.is_none() && !k.shrank;
-        is_open && k.grew() && holds_enough(k.blocks, most)
-    };
+    let grows = |k: &&Keeper| k.is_open() && k.grew() && holds_enough(k.blocks, most);
     let open = keepers.iter().rev().filter(grows).max_by_key(|k| k.blocks);
     open.or_else(|| keepers.iter().rev().max_by_key(|k| k.blocks))
 }

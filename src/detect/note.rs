@@ -102,6 +102,7 @@ impl<'a> Note<'a> {
             bytes_now: bytes,
             blocks_now: blocks,
             not_counted: 0,
+            sparse: None,
             steps_to_oom: None,
             seconds_to_oom: None,
             with_others: false,

@@ -5,7 +5,7 @@
 //! fills a cache comes ever more rarely, what leaks does not. Once that is established it falls only where those
 //! survivors die, or no more of them come.
 
-use super::births::{BESIDES, BIRTHS, Kept, Limits, Sum, are_few, beginning, comes_in_bursts, count};
+use super::births::{BESIDES, BIRTHS, Kept, Limits, Sum, are_few, beginning, comes_in_bursts, count, ticks};
 use crate::replay::{Birth, GRACE, Point, Track, settles};
 
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
@@ -82,7 +82,7 @@ fn patience(k: &Kept, line: Nature) -> u32 {
     // Of what comes at random, a few births look regular by chance, unless they lie far apart.
     let is_many = k.marks >= EVEN || k.pace() >= FAR;
     let is_even = is_many && f64::from(k.gap) <= k.pace() + 0.5;
-    let marks = match k.is_regular() && (line != Nature::Sifts || is_even) {
+    let marks = match (k.is_regular() || k.is_sparse()) && (line != Nature::Sifts || is_even) {
         true => CLOCK * f64::from(k.gap) + f64::from(SLACK),
         false => SILENCE * k.pace(),
     };
@@ -166,8 +166,12 @@ impl Watch {
         }
         let line = Nature::of(t, frees);
         match self.named {
-            None => self.establish(t, line, mark),
-            Some(n) => self.go_on(n, t, line, mark),
+            Some(n) if !n.kept.is_sparse() => self.go_on(n, t, line, mark),
+            // What is only a candidate is looked for anew.
+            _ => {
+                self.named = None;
+                self.establish(t, line, mark);
+            }
         }
     }
 
@@ -183,7 +187,9 @@ impl Watch {
         let goes_on =
             |k: &Kept| comes_in_bursts(list, k) || since() >= AGAIN && !k.dies_away(t, until, FADED);
         let again = again.filter(goes_on);
-        let Some(kept) = again.or(news) else { return };
+        let is_new = self.stopped == 0 && self.doubt <= 1.0 && t.died_old.blocks == 0 && t.remembered == 0;
+        let few = || ticks(list, until).filter(|_| is_new);
+        let Some(kept) = again.or(news).or_else(few) else { return };
         let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
         let is_few = kept.marks == BIRTHS && (sifts || kept.pace() > RARE);
         let is_early = sifts && mark.saturating_sub(kept.first) < SIFTED;

@@ -283,6 +283,9 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
                 ),
             }
         }
+        None if f.sparse.is_some() => {
+            format!("{explain}; this has happened too rarely to be reported as growth")
+        }
         None if f.is_small() => {
             format!("{explain}; this is too little to be reported as growth")
         }

@@ -61,7 +61,7 @@ const EXPLAINS: f64 = 0.4;
 
 /// What is known of a finding beyond the events of its recording, for the judgement of it.
 pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Testimony {
-    if !finding.is_active_leak() {
+    if !finding.is_active_leak() && !finding.may_be_sparse_leak() {
         return Testimony::default();
     }
     let held_by = holder::held_by(finding, replay);
