@@ -10,7 +10,7 @@ use super::kinds;
 use super::outlook::Outlook;
 use super::policy::Policy;
 use super::severity::Severity;
-use crate::event::{Addr, DeviceId, SiteId, StackId, StreamId, total};
+use crate::event::{Addr, Bytes, DeviceId, SiteId, StackId, StreamId, total};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
@@ -376,7 +376,7 @@ fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Sta
         .filter(|h| !h.pending && !h.unverified && born(h) >= first)
         .filter(|h| members.iter().any(|m| m.id == h.cohort))
         .collect();
-    let once = allocated_once(&all, members, |h| born(h) < first.saturating_add(FIRST));
+    let once = allocated_once(&all, members, first.saturating_add(FIRST), born);
     let apart: FxHashSet<Addr> = once.iter().map(|h| h.block.addr).collect();
     let mut bytes: FxHashMap<(SiteId, StackId), u64> = FxHashMap::default();
     for h in all.iter().filter(|h| !apart.contains(&h.block.addr)) {
@@ -393,16 +393,42 @@ fn born(h: &Held, grain: Grain) -> u32 {
     if grain == Grain::Step { h.step } else { h.microbatch }
 }
 
-fn allocated_once(all: &[&Held], members: &[Member], is_early: impl Fn(&Held) -> bool) -> Vec<Held> {
+/// `from`: the first mark that tells what comes again.
+fn allocated_once(all: &[&Held], members: &[Member], from: u32, born: impl Fn(&Held) -> u32) -> Vec<Held> {
     let is_kept = |m: &&Member| matches!(m.growth.rule, Rule::Kept { .. });
     let kept = all.iter().copied().filter(|h| members.iter().filter(is_kept).any(|m| m.id == h.cohort));
-    let (early, later): (Vec<&Held>, Vec<&Held>) = kept.partition(|h| is_early(h));
+    let (early, later): (Vec<&Held>, Vec<&Held>) = kept.partition(|h| born(h) < from);
+    // What is too new to be kept, such as a gradient, tells nothing of what is.
+    let until = members.iter().map(|m| m.growth.until).max().unwrap_or(0);
+    let later: Vec<&Held> = later.into_iter().filter(|h| born(h) <= until).collect();
+    let beyond = beyond_later(&early, &later, born);
     let (sizes, stacks) = (distinct(&later, |h| h.block.size), distinct(&later, |h| h.block.stack));
     let is_once = |h: &&Held| {
         sizes.as_ref().is_some_and(|all| !all.contains(&h.block.size))
             || stacks.as_ref().is_some_and(|all| !all.contains(&h.block.stack))
+            || beyond.contains(&h.block.addr)
     };
     early.into_iter().filter(is_once).copied().collect()
+}
+
+/// Of what has no stack, so that a model's weights are of the line that grows: of each size, what an early mark has beyond the most that any
+/// later one left, the oldest first.
+fn beyond_later(early: &[&Held], later: &[&Held], born: impl Fn(&Held) -> u32) -> FxHashSet<Addr> {
+    let mut seen: FxHashMap<(u32, Bytes), u64> = FxHashMap::default();
+    let mut count = |h: &Held| {
+        let n = seen.entry((born(h), h.block.size)).or_default();
+        *n += 1;
+        *n
+    };
+    let mut most: FxHashMap<Bytes, u64> = FxHashMap::default();
+    for h in later {
+        let n = count(h);
+        most.entry(h.block.size).and_modify(|m| *m = n.max(*m)).or_insert(n);
+    }
+    let mut newest: Vec<&Held> = early.iter().copied().filter(|h| h.block.stack == StackId(0)).collect();
+    newest.sort_unstable_by_key(|h| std::cmp::Reverse(h.born));
+    let is_beyond = |h: &&Held| most.get(&h.block.size).is_some_and(|m| count(h) > *m);
+    newest.into_iter().filter(is_beyond).map(|h| h.block.addr).collect()
 }
 
 /// What these blocks have of something, where it comes again among them: where it hardly ever does, it says nothing of another block.

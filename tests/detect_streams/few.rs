@@ -1,4 +1,4 @@
-//! What a job tells little of: growth in three steps only.
+//! What a job tells little of: growth in three steps only, and lines that nobody knows.
 
 use crate::judged::Judged;
 use crate::script::{MAIN, Script};
@@ -67,5 +67,25 @@ fn what_comes_less_or_out_of_turn_is_no_growth_of_three() {
         (vec![(40, 8), (80, 8)], "two are no row"),
     ] {
         assert_eq!(told(evaluations(130, &each), list(3)), [], "{why}");
+    }
+}
+
+#[test]
+fn without_stacks_a_models_weights_are_no_part_of_what_grows() {
+    for weight in [SIZE, 4 * SIZE] {
+        let mut s = Script::new();
+        (0..4).for_each(|n| s.alloc((1 << 20) + n * 8 * (SIZE / 512), weight, MAIN, 0));
+        for i in 1..=40 {
+            // A gradient, which is there until the next one, and what is kept.
+            s.alloc((1 << 24) + i % 2 * 64 * (SIZE / 512), weight, MAIN, 0);
+            if i > 1 {
+                s.free((1 << 24) + (i - 1) % 2 * 64 * (SIZE / 512), weight, MAIN);
+            }
+            s.alloc(i * (SIZE / 512), SIZE, MAIN, 0);
+            s.step();
+        }
+        let judged = Judged::of(&s.items, &s.names);
+        let f = judged.standing().into_iter().find(|f| f.grows()).expect("it grows");
+        assert!((37..=40).contains(&f.blocks_now) && f.bytes_now == f.blocks_now * SIZE, "{weight}: {f:?}");
     }
 }
