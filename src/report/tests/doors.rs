@@ -366,9 +366,16 @@ fn a_second_statement_is_told_to_programs() {
 fn what_helps_a_search_that_the_end_of_the_job_cut_short_is_told() {
     let judged = rank(0, 1, true);
     let held_by = HeldBy::Skipped("the job ended before the search did".into());
-    let process = Process { known: vec![Known { held_by, ..Known::default() }], ..judged.process() };
-    let text = one_line(&Report { processes: vec![process], ..Report::default() });
+    let said = |known: Vec<Known>| {
+        one_line(&Report { processes: vec![Process { known, ..judged.process() }], ..Report::default() })
+    };
+    let text = said(vec![Known { held_by: held_by.clone(), ..Known::default() }]);
     assert!(text.contains("held by unknown: the job ended before strandline had looked for it"), "{text}");
+    // The statement says what keeps it.
+    for held_by in [held_by, HeldBy::NotFound("no name".into()), HeldBy::NotRun] {
+        let text = said(known().into_iter().map(|k| Known { held_by: held_by.clone(), ..k }).collect());
+        assert!(text.contains("kept at") && !text.contains("held by"), "{held_by:?}: {text}");
+    }
 }
 
 #[test]

@@ -136,9 +136,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
                 say(if i == 0 { "held by" } else { "" }, text);
             }
         }
-        // What it replaces is freed each time: the statement says what has the newest.
-        Some(HeldBy::NotFound(_) | HeldBy::Skipped(_))
-            if f.is_remade() && known.is_some_and(|k| k.kept_at.is_some()) => {}
+        // The statement was found without a holder, and says what keeps it.
+        Some(_) if known.is_some_and(|k| k.kept_at.is_some()) => {}
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
         Some(HeldBy::Skipped(why)) if CUT_SHORT.contains(&why.as_str()) => say("held by", NOT_SEARCHED),

@@ -37,7 +37,7 @@ function finding(f) {
   if (grows && !full && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
-  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "unknown: " + h.reason);
+  if (h.holders.length || h.reason && grows && !f.kept_at) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "unknown: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: not counted`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
