@@ -7,7 +7,7 @@ use super::names::number;
 use super::remade::{self, Line};
 use super::texts::{Texts, is_of_this_machine};
 use crate::holder;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use strandline::detect::Finding;
 use strandline::event::{Frame, Names, StackId, total};
@@ -129,7 +129,8 @@ pub(crate) fn kept_in_scopes<'a>(
         elsewhere: BTreeSet::new(),
         sites: Vec::new(),
     };
-    let found = look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own);
+    let told = json!({ "once": true });
+    let found = look.first(scopes.iter().map(|scope| (scope, scope)), &told, &is_own);
     found.map(|(one, _)| one).ok_or_else(|| texts.modified.into_inner())
 }
 

@@ -77,7 +77,7 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
         }
     }
     // What only sets it, where something also builds on what it had.
-    if all.iter().any(|a| a.grows) {
+    if !keeper.once && all.iter().any(|a| a.grows) {
         all.retain(|a| a.grows);
     }
     // A method that a class is given in its place is the one that is called.
@@ -178,7 +178,16 @@ pub(super) fn in_one_line(statement: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::keeper::Keeper;
-    use super::super::tests::{attribute, is};
+    use super::super::tests::{attribute, global, is};
+
+    #[test]
+    fn what_was_found_once_may_have_been_put_there_by_what_only_sets_it() {
+        let source = "table['a'] = load(1)\nfor i in data:\n    table[i] = load(i)\n";
+        let of = |once, line| Keeper { once, allocated: vec![line], ..global("table", "dict") };
+        is(source, &of(false, 1), 3, "table[i] = load(i)");
+        is(source, &of(true, 1), 1, "table['a'] = load(1)");
+        is(source, &of(true, 3), 3, "table[i] = load(i)");
+    }
 
     #[test]
     fn a_method_that_was_replaced_keeps_nothing() {

@@ -36,6 +36,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         graph: is("graph"),
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
         direct: is("direct"),
+        once: is("once"),
         awaited: is("awaited"),
         trains: false,
         placed: false,
