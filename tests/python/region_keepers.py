@@ -126,6 +126,18 @@ try:
 except strandline.Leaked as leaked:
     print(leaked)
     assert [line.kept_by for line in leaked.left.lines] == ["__main__.table (dict with 2 entries)"] * 2, leaked
+# What cuBLAS keeps for itself from the first matrix product on is not what the dictionary keeps.
+weight = torch.ones(256, 256, device="cuda")
+table.clear()
+try:
+    with strandline.watch_region(limit="1 KiB"):
+        for i in range(10):
+            table[i] = weight @ weight
+except strandline.Leaked as leaked:
+    (line,) = leaked.left.lines
+    apart = line.without_tensor
+    assert apart is not None and line.blocks - apart[0] == 10 and line.bytes - apart[1] == 10 * 256 * 1024, leaked
+    assert f"{apart[0]} of these" in str(leaked) or f"{apart[0]} block" in str(leaked), leaked
 # Where it could be one of several, none is named; nor where nothing is over the limit.
 history.clear()
 try:

@@ -46,17 +46,25 @@ class _Step:
         self.at, self.below, self.names, self.line = at, below, names, line
 
 
-def _tensors(addresses: dict[tuple[int, int], int]) -> list[_Step]:
+class _Tensors:
     """The tensors whose memory begins at one of these addresses."""
-    torch: Any = sys.modules.get("torch")
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    found: list[_Step] = []
-    for at in gc.get_objects():
-        if type(at) in kinds and at.is_cuda:
-            line = addresses.get((at.get_device(), at.untyped_storage().data_ptr()))
-            if line is not None:
-                found.append(_Step(at, None, (), line))
-    return found
+
+    def __init__(self, addresses: dict[tuple[int, int], int]) -> None:
+        torch: Any = sys.modules.get("torch")
+        kinds = (torch.Tensor, torch.nn.Parameter)
+        self.found: list[_Step] = []
+        self.at: set[tuple[int, int]] = set()
+        # Tensors of other types, which are not looked into, may be at any address.
+        self.has_others = False
+        for at in gc.get_objects():
+            if type(at) in kinds and at.is_cuda:
+                place = (at.get_device(), at.untyped_storage().data_ptr())
+                line = addresses.get(place)
+                if line is not None:
+                    self.found.append(_Step(at, None, (), line))
+                    self.at.add(place)
+            elif type(at) not in kinds and issubclass(type(at), torch.Tensor):
+                self.has_others = True
 
 
 def _size(at: Any) -> str:
@@ -228,13 +236,24 @@ def in_words(names: Sequence[Name]) -> str:
     return ", in ".join([*shown[: _NAMES - 1], shown[-1]] if len(shown) > _NAMES else shown)
 
 
-def keepers(addresses: Sequence[Sequence[tuple[int, int, int]]]) -> dict[int, tuple[Name, ...]]:
-    """Who keeps the blocks at these addresses (device, address, bytes), by their index, the nearest name first; what is not found is left out."""
-    if "torch" not in sys.modules:
-        return {}
-    wanted = {(device, address): i for i, blocks in enumerate(addresses) for device, address, _ in blocks}
-    try:
-        return _climb(_tensors(wanted))
-    except Exception:
-        # A program that goes on while it is looked at, or objects that are not what they seem: nobody is named.
-        return {}
+class Keepers:
+    """Who keeps the blocks at these addresses (device, address, bytes), by the index of their list."""
+
+    def __init__(self, addresses: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+        self.names: dict[int, tuple[Name, ...]] = {}
+        """The nearest name first; what is not found is left out."""
+        self.apart: dict[int, tuple[int, int]] = {}
+        """Blocks, and their bytes, beside those of a tensor that is kept, which are of no tensor themselves."""
+        if "torch" not in sys.modules:
+            return
+        wanted = {(device, address): i for i, blocks in enumerate(addresses) for device, address, _ in blocks}
+        try:
+            tensors = _Tensors(wanted)
+            self.names = _climb(tensors.found)
+        except Exception:
+            # A program that goes on while it is looked at, or objects that are not what they seem: nobody is named.
+            return
+        for i in () if tensors.has_others else self.names:
+            apart = [size for device, address, size in addresses[i] if (device, address) not in tensors.at]
+            if apart:
+                self.apart[i] = (len(apart), sum(apart))

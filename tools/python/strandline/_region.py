@@ -40,6 +40,9 @@ class Line:
     """The autograd node that allocated the memory, such as `MmBackward0`."""
     kept_by: Optional[str] = None
     """The objects that keep these blocks, the nearest name first: searched for only if a limit was exceeded."""
+    without_tensor: Optional[tuple[int, int]] = None
+    """Of these blocks, how many belong to no tensor of the program, although the others do, and their bytes. A library may keep them,
+    such as cuBLAS its workspace, or an autograd graph."""
     kept_at: Optional[str] = None
     """The statement in your source that stores them, as `file:line: statement`, if exactly one was found."""
     modified_source: Optional[str] = None
@@ -86,6 +89,10 @@ def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
         rows.append(f"  {_size.in_words(x.bytes):>10}  {_size.blocks(x.blocks):<10}  {what} {x}")
         if x.kept_by is not None:
             rows.append(f"{'':>24}  held by {x.kept_by}")
+        if x.without_tensor is not None:
+            blocks, apart = x.without_tensor
+            said = f"{_size.blocks(blocks)} of these ({_size.in_words(apart)}) belong{'s' if blocks == 1 else ''} to no tensor"
+            rows.append(f"{'':>24}  {said}: a library's workspace, such as cuBLAS's, or kept by an autograd graph")
         if x.kept_at is not None:
             rows.append(f"{'':>24}  kept at {x.kept_at}")
         if x.modified_source is not None:
@@ -202,9 +209,10 @@ class Region:
 
     def with_keepers(self, left: Left) -> Left:
         """The same, with who keeps what the first lines allocated, and the statements that put it there."""
-        from ._keeper import in_words, keepers
+        from ._keeper import Keepers, in_words
 
-        found = keepers([line.addresses for line in left.lines[:_LISTED]])
+        keepers = Keepers([line.addresses for line in left.lines[:_LISTED]])
+        found = keepers.names
         asked = [
             {
                 "file": left.lines[i].file,
@@ -227,6 +235,7 @@ class Region:
             return replace(
                 line,
                 kept_by=in_words(found[i]) if found.get(i) else None,
+                without_tensor=keepers.apart.get(i) if len(line.addresses) == line.blocks else None,
                 kept_at=f"{kept['file']}:{kept['line']}: {kept['source']}" if kept else None,
                 modified_source=row.get("modified_source"),
             )
