@@ -3,13 +3,16 @@
 use super::answer;
 use super::named::Named;
 use super::work::Work;
+use crate::platform::clock;
+use crate::recorder::since_began;
 use serde_json::Value;
 
 /// Holders that are looked at again.
 const HOLDERS: usize = 16;
 
 impl Work {
-    /// The answer to each finding. What the user's own names told before is better than nothing.
+    /// The answer to each finding, as of now: names were counted as they were looked at for the last time, and the next slice, or who tells
+    /// it, may come many steps later. What the user's own names told before is better than nothing.
     pub(super) fn answers(&self) -> Vec<Value> {
         let climbed = self.climb.as_ref().map_or(&[][..], |c| &c.named);
         let risen: Vec<Named> =
@@ -19,6 +22,10 @@ impl Work {
         let seen = [found, self.of_gradients(), self.by_gradients];
         let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
         let mut all: Vec<Value> = self.about().zip(&self.groups).map(one).collect();
+        let now = since_began(clock::moment().mono_ns);
+        for finding in all.iter_mut().filter_map(Value::as_object_mut) {
+            finding.insert("at_ns".to_owned(), now.into());
+        }
         for (mine, before) in all.iter_mut().zip(&self.close) {
             if !is_found(mine) && is_found(before) {
                 *mine = before.clone();

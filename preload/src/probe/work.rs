@@ -20,12 +20,10 @@ use super::tensors::{Implementation, Torch};
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
-use crate::platform::clock;
 use crate::platform::pages::Pages;
 use crate::python::collector::{Reached, Walk};
 use crate::python::uncounted;
 use crate::recorder::at_work::in_room;
-use crate::recorder::since_began;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use strandline_core::event::{Room, named};
@@ -228,10 +226,8 @@ impl Work {
                 Stage::Verify => {
                     let is_whole = self.verify(w, budget);
                     if is_whole && self.is_close && !self.is_enough(self.proved_samples()) {
-                        let mut close = self.answers();
-                        // Told with what comes of a longer search: what was counted, was counted now.
-                        let now = since_began(clock::moment().mono_ns);
-                        close.iter_mut().for_each(|finding| finding["at_ns"] = now.into());
+                        // Told with what comes of a longer search.
+                        let close = self.answers();
                         let (samples, groups) =
                             (std::mem::take(&mut self.samples), std::mem::take(&mut self.groups));
                         *self = Work::begin(Stage::Match, std::mem::take(&mut self.ask), samples, groups);
