@@ -123,6 +123,14 @@ impl Fold {
         }
     }
 
+    /// How many entries a holder had at each later look.
+    pub(super) fn counted(&mut self, c: &Value) -> Value {
+        let looks = c["counts"].as_array().into_iter().flatten();
+        let looks: Vec<Value> = looks.map(|n| json!([n[0].as_u64(), n[1].as_u64()])).collect();
+        let name = c["name"].as_str().map(|n| self.holder(n));
+        json!({ "name": name, "counts": looks, "most": c["most"].as_u64(), "open": c["open"] == true })
+    }
+
     /// What the probe has answered about a finding. Its lines get the numbers that the finding's own get.
     pub(super) fn held(&mut self, f: &Value, cwd: &str) -> Value {
         let about = &f["about"];
@@ -155,7 +163,7 @@ impl Fold {
                 "asked": { "ns": asked["ns"].as_u64(), "freed": asked["freed"].as_f64(), "blocks": blocks, "anew": asked["anew"] == true },
             },
             "status": f["status"], "holders": holders, "reason": f["reason"].as_str().map(sentence),
-            "blocks": f["blocks"].as_u64(),
+            "blocks": f["blocks"].as_u64(), "at_ns": f["at_ns"].as_u64(),
         })
     }
 

@@ -135,7 +135,11 @@ impl Folder {
                     .map(|answer| {
                         let findings = answer["findings"].as_array().into_iter().flatten();
                         let findings: Vec<Value> = findings.map(|f| fold.held(f, &self.cwd)).collect();
-                        json!({ "at_ns": answer["at_ns"].as_u64(), "findings": findings, "cost": numbers(&answer["cost"]) })
+                        let mut folded = json!({ "at_ns": answer["at_ns"].as_u64(), "findings": findings, "cost": numbers(&answer["cost"]) });
+                        if let Some(counts) = answer["counts"].as_array() {
+                            folded["counts"] = counts.iter().map(|c| fold.counted(c)).collect();
+                        }
+                        folded
                     })
                     .collect(),
                 ("pid" | "rank" | "probe" | "stacks_undefined" | "events_stopped_by_max_size", v)
@@ -228,9 +232,16 @@ mod tests {
         ];
         let found =
             json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 5 });
-        let facts = json!({ "holders": [{ "number": 1, "findings": [found] }] });
+        let counts =
+            json!([{ "name": "Secret.stash", "counts": [[7, 3], [9, 4]], "most": null, "open": false }]);
+        let facts = json!({ "holders": [{ "number": 1, "findings": [found], "counts": counts }] });
         let Item::Meta(kept) = folder.item(Item::Meta(facts), &Names::default()) else { panic!() };
         assert!(!kept.to_string().to_lowercase().contains("secret"), "{kept}");
+        let counted = &kept["holders"][0]["counts"][0];
+        assert_eq!(
+            (&counted["name"], &counted["counts"]),
+            (&json!("YourClass1.name1"), &json!([[7, 3], [9, 4]]))
+        );
         let found = &kept["holders"][0]["findings"][0];
         assert_eq!(found["about"]["sites"], json!(["your/file1.py:7"]));
         let names: Vec<&Value> = (0..5).map(|i| &found["holders"][i]["name"]).collect();
