@@ -152,13 +152,17 @@ impl Case {
     }
 
     /// Nothing of it grows any more. `life`: all of it has ended, after so many marks at most.
-    pub(super) fn withdraw(&mut self, mark: u32, life: Option<u32>) {
+    pub(super) fn withdraw(&mut self, replay: &Replay, life: Option<u32>) {
         self.stood = Some(self.finding.clone());
+        let is_once = |h: &Held| self.once.iter().any(|o| o.block.addr == h.block.addr && o.born == h.born);
+        let is_left = |h: &&Held| h.is_old(replay.steps()) && self.has(h.cohort) && !is_once(h);
+        let left = total(replay.blocks(self.place.device).filter(is_left).map(|h| h.block.rounded.0));
+        self.finding.bytes_now = self.finding.bytes_now.min(left);
         if let Some(life) = life.filter(|_| self.finding.certainty > Certainty::Note) {
             self.finding.certainty = Certainty::InUse;
             self.finding.evidence = vec![Evidence::new(LONGEST_LIFE, life.into())];
         }
-        self.finding.withdrawn_step = Some(mark);
+        self.finding.withdrawn_step = Some(self.place.mark(replay));
         self.finding.current_bytes_per_step = 0.0;
         (self.finding.steps_to_oom, self.finding.seconds_to_oom) = (None, None);
     }

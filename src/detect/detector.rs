@@ -269,7 +269,7 @@ impl Detector {
                 };
                 let lives: Option<Vec<u32>> = case.members.iter().map(ended).collect();
                 let life = lives.and_then(|all| all.into_iter().max());
-                case.withdraw(case.place.mark(replay), life);
+                case.withdraw(replay, life);
             }
         }
     }
