@@ -1,8 +1,10 @@
 //! The steps as a snapshot's `external_annotations`.
 
+use super::field::Field;
 use super::out::Out;
 use super::source::Source;
 use super::steps::{End, Steps};
+use super::words::Word;
 use crate::event::Nanos;
 use std::io::{self, Write};
 
@@ -21,14 +23,19 @@ impl Steps {
         for end in self.ends.iter().chain(&last) {
             if end.event > source.from && end.event <= self.events {
                 let time = if last.is_some() { end.time } else { end.time.min(until) };
+                let name = format!("step {}", end.step);
                 for device in source.replay.devices() {
-                    for (stage, time) in [("START", begin), ("END", time)] {
-                        out.dict()?;
-                        out.key("stage")?.text(stage)?;
-                        out.key("name")?.shared_text(&format!("step {}", end.step))?;
-                        out.key("device")?.int(device.id.0)?;
-                        out.key("time_us")?.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
-                        out.close()?;
+                    for (stage, time) in [(Word::Start, begin), (Word::End, time)] {
+                        let time_us = source.epoch_us.saturating_add(time.0 / 1000);
+                        out.record(
+                            source.names,
+                            &[
+                                (Word::Stage, Field::Word(stage)),
+                                (Word::Name, Field::New(&name)),
+                                (Word::Device, Field::Number(device.id.0.into())),
+                                (Word::TimeUs, Field::Number(time_us)),
+                            ],
+                        )?;
                     }
                 }
             }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::field::{Field, Memo};
 use super::out::Out;
-use super::pickle::Memo;
 use super::source::Source;
 use super::steps::Place;
 use super::words::Word;
@@ -49,6 +49,9 @@ named! {
 /// Blocks that stand out, by address and birth.
 pub(super) type Marked = FxHashMap<(DeviceId, Addr, Nanos), Standing>;
 
+/// See [`Labels::text_key`].
+type TextKey = (Option<PhaseKind>, DeviceId, StreamHandle, bool);
+
 /// The category that memory_viz must find wherever there are any (it throws otherwise).
 const UNKNOWN: &str = "unknown";
 
@@ -61,7 +64,9 @@ pub(super) struct Labels<'a> {
     /// Numbers of streams by handle, each from the time on at which it appeared.
     streams: FxHashMap<(DeviceId, StreamHandle), Vec<(Nanos, StreamId)>>,
     /// Texts of the step that runs.
-    texts: FxHashMap<(Option<PhaseKind>, DeviceId, StreamHandle, bool), Memo>,
+    texts: Vec<(TextKey, Memo)>,
+    /// The last one that was made.
+    text: String,
     place: Place,
     unknown_written: bool,
 }
@@ -78,7 +83,8 @@ impl<'a> Labels<'a> {
             marked,
             coloured,
             streams,
-            texts: FxHashMap::default(),
+            texts: Vec::new(),
+            text: String::new(),
             place: Place::default(),
             unknown_written: false,
         }
@@ -86,24 +92,40 @@ impl<'a> Labels<'a> {
 
     /// Writes an entry with the keys and in the order that PyTorch 2.12 has them.
     pub(super) fn write<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
-        out.dict()?;
+        let key = self.text_key(e);
+        let known = self.texts.iter().find(|(k, _)| *k == key).map(|(_, memo)| *memo);
+        if known.is_none() {
+            self.describe(e, key.0);
+        }
+        let category = self.category(e);
+        let metadata = match known {
+            _ if e.action == Word::Snapshot => Field::Text(""),
+            Some(memo) => Field::Again(memo),
+            None => Field::New(&self.text),
+        };
+        let stream = e.stream.0 as i64;
         let address = if e.action == Word::Oom { Word::DeviceFree } else { Word::Addr };
-        out.word(Word::Action)?.word(e.action)?;
-        out.word(address)?.unsigned(e.addr.0)?;
-        out.word(Word::Size)?.unsigned(e.size.0)?;
-        out.word(Word::Stream)?.int(e.stream.0 as i64)?;
-        out.word(Word::TimeUs)?.unsigned(self.source.epoch_us.saturating_add(e.time.0 / 1000))?;
-        out.word(Word::CompileContext)?.word(Word::NotAvailable)?;
-        self.metadata(out.word(Word::UserMetadata)?, e)?;
-        out.word(Word::PoolId)?.pool(e.pool)?;
-        if let Some(c) = self.category(e) {
-            out.word(Word::Category)?.text(c)?;
-        }
         // Absent, not empty, where no stack was recorded: as PyTorch has it.
-        if !self.source.names.stack(e.stack).is_empty() {
-            out.word(Word::Frames)?.stack(self.source.names, e.stack)?;
+        let frames = match self.source.names.stack(e.stack).is_empty() {
+            true => Field::Absent,
+            false => out.stack_field(e.stack),
+        };
+        let fields = [
+            (Word::Action, Field::Word(e.action)),
+            (address, Field::Number(e.addr.0)),
+            (Word::Size, Field::Number(e.size.0)),
+            (Word::Stream, u64::try_from(stream).map_or(Field::Signed(stream), Field::Number)),
+            (Word::TimeUs, Field::Number(self.source.epoch_us.saturating_add(e.time.0 / 1000))),
+            (Word::CompileContext, Field::Word(Word::NotAvailable)),
+            (Word::UserMetadata, metadata),
+            (Word::PoolId, out.pool_field(e.pool)),
+            (Word::Category, category.map_or(Field::Absent, |c| out.text_field(c))),
+            (Word::Frames, frames),
+        ];
+        if let Some(memo) = out.record(self.source.names, &fields)? {
+            self.texts.push((key, memo));
         }
-        out.close()
+        Ok(())
     }
 
     /// Called at the end of a device's history: where categories were written and none of them was `unknown`, one entry is
@@ -134,21 +156,22 @@ impl<'a> Labels<'a> {
         Some(c)
     }
 
-    /// `step 12 · microbatch 2 of 4 · backward · stream 1`.
-    fn metadata<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
-        if e.action == Word::Snapshot {
-            return out.text("");
-        }
+    /// What an entry's text depends on, within the part of the run where it is.
+    fn text_key(&mut self, e: &Entry) -> TextKey {
         if !self.place.events.contains(&e.event) {
             self.texts.clear();
             self.place = self.source.steps.place(e.event);
         }
         let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained));
-        let key = (phase, e.device, e.stream, e.repaired);
-        if let Some(&m) = self.texts.get(&key) {
-            return out.again(m);
-        }
-        let mut text = format!("step {}", self.place.step);
+        (phase, e.device, e.stream, e.repaired)
+    }
+
+    /// `step 12 · microbatch 2 of 4 · backward · stream 1`.
+    fn describe(&mut self, e: &Entry, phase: Option<PhaseKind>) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        text.push_str("step ");
+        text.push_str(&self.place.step.to_string());
         if let Some((n, of)) = self.place.microbatch {
             text.push_str(&format!(" · microbatch {n} of {of}"));
         }
@@ -157,19 +180,17 @@ impl<'a> Labels<'a> {
             text.push_str(p.name());
         }
         text.push_str(" · ");
-        text.push_str(&self.stream(e));
+        match e.stream.0 {
+            0 => text.push_str("default stream"),
+            _ => text.push_str(&self.stream(e)),
+        }
         if e.repaired {
             text.push_str(" · not recorded, inferred from later events");
         }
-        let memo = out.shared_text(&text)?;
-        self.texts.insert(key, memo);
-        Ok(())
+        self.text = text;
     }
 
     fn stream(&self, e: &Entry) -> String {
-        if e.stream.0 == 0 {
-            return "default stream".to_owned();
-        }
         let numbers = self.streams.get(&(e.device, e.stream)).map_or(&[][..], Vec::as_slice);
         match numbers.iter().rev().find(|(since, _)| *since <= e.time).or(numbers.first()) {
             Some((_, id)) => format!("stream {}", id.0),

@@ -5,11 +5,8 @@
 
 use std::io::{self, Write};
 
-use super::pickle::Memo;
+use super::field::{CHUNK, Memo};
 use super::words::Word;
-
-/// Bytes kept before they go to the sink.
-const CHUNK: usize = 64 * 1024;
 
 /// A writer of one JSON value.
 pub(super) struct Json<W: Write> {

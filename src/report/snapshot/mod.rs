@@ -10,6 +10,7 @@
 
 mod annotations;
 mod entry;
+mod field;
 mod filter;
 pub mod import;
 mod json;
@@ -19,6 +20,7 @@ mod origin;
 mod out;
 mod pickle;
 mod repair;
+mod row;
 mod segments;
 mod settings;
 mod shared;

@@ -28,6 +28,11 @@ impl Origins {
         self.kept.get(&addr).copied().unwrap_or_default()
     }
 
+    /// Whether a stack is kept on the block at this address.
+    pub(super) fn has(&self, addr: u64) -> bool {
+        self.kept.contains_key(&addr)
+    }
+
     /// `driver` calls made this segment.
     pub(super) fn segment(&mut self, addr: u64, driver: StackId) {
         self.kept.insert(addr, driver);

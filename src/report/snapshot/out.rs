@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::field::{Field, Memo};
 use super::json::Json;
-use super::pickle::{Memo, Pickler};
+use super::pickle::Pickler;
 use super::words::Word;
-use crate::event::{PoolId, StackId};
+use crate::event::{Names, PoolId, StackId};
 
 /// The language of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(super) struct Shared {
 }
 
 enum To<W: Write> {
-    Pickle(Pickler<W>),
+    Pickle(Box<Pickler<W>>),
     Json(Json<W>),
 }
 
@@ -74,7 +75,7 @@ of_both! {
 impl<W: Write> Out<W> {
     pub(super) fn new(out: W, language: Language) -> Out<W> {
         let to = match language {
-            Language::Pickle => To::Pickle(Pickler::new(out)),
+            Language::Pickle => To::Pickle(Box::new(Pickler::new(out))),
             Language::Json => To::Json(Json::new(out)),
         };
         Out { to, shared: Shared::default() }
@@ -107,16 +108,42 @@ impl<W: Write> Out<W> {
         self.container(true, true)
     }
 
+    /// A text as the value of an entry: by its number where it has been written.
+    pub(super) fn text_field<'t>(&self, s: &'t str) -> Field<'t> {
+        let To::Pickle(out) = &self.to else { return Field::Text(s) };
+        out.texts.get(s).map_or(Field::Text(s), |&m| Field::Again(m))
+    }
+
+    /// A dict of a million. What is returned names the text of it that is [`Field::New`].
+    pub(super) fn record(&mut self, names: &Names, fields: &[(Word, Field<'_>)]) -> io::Result<Option<Memo>> {
+        if let To::Pickle(out) = &mut self.to
+            && out.is_row(fields)
+        {
+            return out.row(fields);
+        }
+        let mut new = None;
+        self.dict()?;
+        for &(key, value) in fields.iter().filter(|(_, value)| !matches!(value, Field::Absent)) {
+            self.put_word(key)?;
+            match value {
+                Field::Word(w) => self.put_word(w)?,
+                Field::Number(n) => self.unsigned(n)?,
+                Field::Signed(n) => self.int(n)?,
+                Field::Again(m) => self.again(m)?,
+                Field::New(s) => new = Some(self.shared_text(s)?),
+                Field::Text(s) => self.text(s)?,
+                Field::Pool(p) => self.pool(p)?,
+                Field::Stack(id) => self.stack(names, id)?,
+                Field::Absent => {}
+            }
+        }
+        self.close()?;
+        Ok(new)
+    }
+
     /// The key of a dict; what is called of the result writes its value.
     pub(super) fn key(&mut self, key: &str) -> io::Result<&mut Out<W>> {
         self.text(key)?;
-        Ok(self)
-    }
-
-    /// A text of the entries; what is called of the result writes the value, where it is a key.
-    #[inline]
-    pub(super) fn word(&mut self, w: Word) -> io::Result<&mut Out<W>> {
-        self.put_word(w)?;
         Ok(self)
     }
 }

@@ -8,16 +8,12 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::field::{CHUNK, Field, Memo};
+use super::row::{self, Row};
 use super::words::Word;
 
 /// Items between a MARK and its APPENDS or SETITEMS; CPython's `_BATCHSIZE`.
 const BATCH: u32 = 1000;
-/// Bytes kept before they go to the sink.
-const CHUNK: usize = 64 * 1024;
-
-/// Something already written, to be named again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memo(pub(super) u32);
 
 /// A writer of one pickle.
 ///
@@ -26,7 +22,7 @@ pub(super) struct Pickler<W: Write> {
     out: W,
     buf: Vec<u8>,
     memos: u32,
-    texts: FxHashMap<String, Memo>,
+    pub(super) texts: FxHashMap<String, Memo>,
     words: [Option<Memo>; Word::ALL.len()],
     open: Vec<Open>,
 }
@@ -83,12 +79,8 @@ impl<W: Write> Pickler<W> {
     #[inline]
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
         self.item()?;
-        match u8::try_from(memo.0) {
-            Ok(i) => self.buf.extend([b'h', i]),
-            Err(_) => {
-                self.opcode(b'j', &memo.0.to_le_bytes());
-            }
-        }
+        let (bytes, n) = row::memo(memo);
+        self.buf.extend(&bytes.to_le_bytes()[..n]);
         Ok(())
     }
 
@@ -122,19 +114,58 @@ impl<W: Write> Pickler<W> {
     /// An unsigned integer: what almost all integers are.
     #[inline]
     pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {
-        if v <= u64::from(u16::MAX) || v > i64::MAX as u64 {
-            return self.int(v);
-        }
         self.item()?;
-        if v <= i32::MAX as u64 {
-            self.opcode(b'J', &(v as u32).to_le_bytes());
-        } else {
-            // One more bit than the value has, for the sign.
-            let n = (64 - v.leading_zeros() as usize) / 8 + 1;
-            self.buf.extend([0x8a, n as u8]);
-            self.buf.extend(&v.to_le_bytes()[..n]);
-        }
+        let (bytes, n, rest) = row::number(v);
+        self.buf.extend(&bytes.to_le_bytes()[..n.min(8)]);
+        self.buf.extend(&rest.to_le_bytes()[..n.saturating_sub(8)]);
         Ok(())
+    }
+
+    /// Whether [`Pickler::row`] can write such a dict: of what was written before, numbers and short texts.
+    #[inline]
+    pub(super) fn is_row(&self, fields: &[(Word, Field<'_>)]) -> bool {
+        let is_known = |w: Word| self.words[w as usize].is_some();
+        let mut texts = 0;
+        let mut is_plain = |value: Field<'_>| match value {
+            Field::Word(w) => is_known(w),
+            Field::New(s) => {
+                texts += 1;
+                texts == 1 && s.len() <= row::LETTERS
+            }
+            Field::Number(_) | Field::Again(_) => true,
+            _ => false,
+        };
+        fields.len() <= row::FIELDS
+            && fields
+                .iter()
+                .all(|&(key, value)| matches!(value, Field::Absent) || is_known(key) && is_plain(value))
+    }
+
+    /// A whole dict. What is returned names its new text.
+    #[inline]
+    pub(super) fn row(&mut self, fields: &[(Word, Field<'_>)]) -> io::Result<Option<Memo>> {
+        self.item()?;
+        let (at, before) = (self.buf.len(), self.memos);
+        self.buf.resize(at + row::ROOM, 0);
+        let mut row = Row::new(&mut self.buf[at..]);
+        row.put(u16::from_le_bytes(*b"}(").into(), 2);
+        for &(key, value) in fields.iter().filter(|(_, value)| !matches!(value, Field::Absent)) {
+            row.memo(self.words[key as usize].unwrap_or_default());
+            match value {
+                Field::Word(w) => row.memo(self.words[w as usize].unwrap_or_default()),
+                Field::Number(v) => row.number(v),
+                Field::Again(m) => row.memo(m),
+                Field::New(s) => {
+                    row.text(s);
+                    self.memos += 1;
+                }
+                _ => {}
+            }
+        }
+        row.put(b'u'.into(), 1);
+        let n = row.n;
+        self.buf.truncate(at + n);
+        Ok((self.memos > before).then(|| Memo(self.memos - 1)))
     }
 
     /// A text whose number the caller keeps: for what recurs for a while only.
@@ -286,6 +317,42 @@ mod tests {
         // torch and CPython write 2^63 in nine bytes; eight would be a negative number.
         assert_eq!(written(|p| p.int(1i128 << 63))[2..4], [0x8a, 9]);
         assert_eq!(written(|p| p.int(1i128 << 47))[2..4], [0x8a, 7]);
+    }
+
+    #[test]
+    fn a_dict_written_at_once_is_the_same() {
+        let all = [0, 255, 256, 65535, 65536, i32::MAX as u64, 1 << 31, i64::MAX as u64, 1 << 63, u64::MAX];
+        let begin = |p: &mut Pickler<Vec<u8>>| {
+            p.container(false, false)?;
+            (0..300).try_for_each(|i| p.text(&format!("t{i}")))?;
+            [Word::Size, Word::Addr].into_iter().try_for_each(|w| p.put_word(w))
+        };
+        let slow = written(|p| {
+            begin(p)?;
+            for v in all {
+                p.container(true, false)?;
+                p.put_word(Word::Size)?;
+                p.unsigned(v)?;
+                p.put_word(Word::Addr)?;
+                p.again(Memo(7))?;
+                p.put_word(Word::Addr)?;
+                p.shared_text("new")?;
+                p.close()?;
+            }
+            p.close()
+        });
+        let quick = written(|p| {
+            begin(p)?;
+            for (i, v) in all.into_iter().enumerate() {
+                let new = (Word::Addr, Field::New("new"));
+                let row = [(Word::Size, Field::Number(v)), (Word::Addr, Field::Again(Memo(7))), new];
+                assert!(p.is_row(&row) && !p.is_row(&[row[0], new, new]));
+                assert_eq!(p.row(&row)?, Some(Memo(302 + i as u32)));
+            }
+            assert!(!p.is_row(&[(Word::Stream, Field::Number(1))]), "a word that was not written yet");
+            p.close()
+        });
+        assert_eq!(slow, quick);
     }
 
     #[test]

@@ -2,10 +2,21 @@
 
 use std::io::{self, Write};
 
+use super::field::Field;
 use super::out::Out;
 use crate::event::{Names, PoolId, StackId};
 
 impl<W: Write> Out<W> {
+    /// A stack as the value of an entry: by its number where it has been written.
+    pub(super) fn stack_field(&self, id: StackId) -> Field<'static> {
+        self.shared.stacks.get(&id).map_or(Field::Stack(id), |&m| Field::Again(m))
+    }
+
+    /// The same of a pool.
+    pub(super) fn pool_field(&self, pool: PoolId) -> Field<'static> {
+        self.shared.pools.get(&pool).map_or(Field::Pool(pool), |&m| Field::Again(m))
+    }
+
     /// A stack as the list of its frames, innermost first; an empty list where none is known.
     pub(super) fn stack(&mut self, names: &Names, id: StackId) -> io::Result<()> {
         if let Some(&m) = self.shared.stacks.get(&id) {

@@ -114,24 +114,25 @@ impl Steps {
     }
 
     fn fold(&mut self, progress: Progress) {
-        if let Some(step) = progress.step {
+        let known = self.ends.last().map(|s| s.step);
+        if let Some(step) = progress.step.filter(|step| known >= Some(*step)) {
             // Where steps are folded, the later ones never were.
             let keep = self.ends.partition_point(|s| s.step < step);
             self.ends.truncate(keep);
         }
     }
 
-    /// The step in which an event happened (from 1).
-    pub(super) fn of(&self, event: u64) -> u32 {
-        match self.ends.get(self.ends.partition_point(|s| s.event <= event)) {
-            Some(s) => s.step,
-            None => self.ends.last().map_or(self.before, |s| s.step) + 1,
-        }
+    /// The step (from 1) that ends there; `None`: the one that runs.
+    fn number(&self, end: Option<&End>) -> u32 {
+        end.map_or_else(|| self.ends.last().map_or(self.before, |s| s.step) + 1, |s| s.step)
     }
 
     /// The microbatch of its step in which an event happened (from 1), and how many the step has; `None` where steps are not
     /// made of several.
     fn microbatch_of(&self, event: u64) -> Option<(u32, u32)> {
+        if self.microbatches.is_empty() {
+            return None;
+        }
         let step = self.ends.partition_point(|s| s.event <= event);
         let begin = step.checked_sub(1).map_or(0, |i| self.ends[i].event);
         let end = self.ends.get(step).map_or(u64::MAX, |s| s.event);
@@ -146,10 +147,10 @@ impl Steps {
 
     /// Where in the run an event happened.
     pub(super) fn place(&self, event: u64) -> Place {
-        let step = self.ends.get(self.ends.partition_point(|s| s.event <= event)).map(|s| s.event);
+        let end = self.ends.get(self.ends.partition_point(|s| s.event <= event));
         let microbatch = self.microbatches.get(self.microbatches.partition_point(|&m| m <= event)).copied();
-        let until = step.unwrap_or(u64::MAX).min(microbatch.unwrap_or(u64::MAX));
-        Place { events: event..until, step: self.of(event), microbatch: self.microbatch_of(event) }
+        let until = end.map_or(u64::MAX, |s| s.event).min(microbatch.unwrap_or(u64::MAX));
+        Place { events: event..until, step: self.number(end), microbatch: self.microbatch_of(event) }
     }
 
     /// Number of the first event of a step; `None` where it is not in the recording.
@@ -203,7 +204,7 @@ mod tests {
         for p in [None, Some(1), None, Some(2), None] {
             s.see(&item(), progress(p));
         }
-        assert_eq!([0, 1, 2, 3, 4, 9].map(|e| s.of(e)), [1, 2, 2, 3, 3, 3]);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|e| s.place(e).step), [1, 2, 2, 3, 3, 3]);
         assert_eq!([1, 2, 9].map(|n| s.first_event_of_last(n, 5)), [1, 0, 0]);
         assert_eq!(s.first_event_of_last(1, 2), 0, "one step has ended by then");
         assert_eq!(
@@ -245,7 +246,7 @@ mod tests {
         for p in [None, Some(1), Some(2), Some(3), Some(2), None] {
             s.see(&item(), progress(p));
         }
-        assert_eq!([0, 1, 2, 3, 4].map(|e| s.of(e)), [1, 2, 2, 2, 3]);
+        assert_eq!([0, 1, 2, 3, 4].map(|e| s.place(e).step), [1, 2, 2, 2, 3]);
     }
 
     #[test]
@@ -256,8 +257,8 @@ mod tests {
             progress(None),
         );
         s.see(&item(), progress(None));
-        assert_eq!(s.of(0), 41);
+        assert_eq!(s.place(0).step, 41);
         s.see(&item(), progress(Some(41)));
-        assert_eq!([0, 1].map(|e| s.of(e)), [41, 42]);
+        assert_eq!([0, 1].map(|e| s.place(e).step), [41, 42]);
     }
 }

@@ -212,7 +212,9 @@ impl Device {
         block.hidden = log.filter.hides(log.device, addr, &block);
         self.evict_blocks(addr, addr.saturating_add(block.size), log);
         self.adopt(addr, &mut block, log);
-        self.origins.handed_out(addr, block.size, self.layout.free_until(addr));
+        if self.origins.has(addr) {
+            self.origins.handed_out(addr, block.size, self.layout.free_until(addr));
+        }
         log.block(Word::Alloc, addr, &block, Some(b.phase));
         self.layout.blocks.insert(addr, block);
     }
@@ -249,8 +251,10 @@ impl Device {
     pub(super) fn remove_block(&mut self, addr: u64) -> Option<Block> {
         let block = self.layout.blocks.remove(&addr)?;
         let end = addr.saturating_add(block.size);
-        let (before, after) = self.layout.free_around(addr, end);
-        self.origins.merged(addr, end, before, after);
+        if self.origins.has(addr) || self.origins.has(end) {
+            let (before, after) = self.layout.free_around(addr, end);
+            self.origins.merged(addr, end, before, after);
+        }
         Some(block)
     }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, status};
 use crate::files;
 use crate::say::{Progress, shown};
 use std::cell::Cell;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use strandline::event::{Event, Item};
@@ -124,7 +124,6 @@ fn write_place(
     let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
     let bytes = Cell::new(0);
     let out = Counted { to: to().map_err(fail)?, bytes: &bytes };
-    let out = BufWriter::with_capacity(1 << 20, out);
     let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
     let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
     let mut left = place.events;
@@ -142,8 +141,7 @@ fn write_place(
     });
     applied?;
     let (out, written) = snapshot.finish().map_err(fail)?;
-    let file = out.into_inner().map_err(|e| fail(e.into_error()))?.to;
-    file.keep().map_err(fail)?;
+    out.to.keep().map_err(fail)?;
     Ok(written)
 }
 
