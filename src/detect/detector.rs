@@ -42,8 +42,8 @@ pub struct Detector {
 
 /// Marks at which notes are made, too; later, at one in each 64th of the run.
 const EVERY: u32 = 128;
-/// So many marks are all judged; later, one in each 16,384th of the run, so that a long one is not judged ever more often.
-const ALL: u32 = 1 << 14;
+/// So many marks are all judged; later, one in each 4,096th of the run, so that a long one is not judged ever more often.
+const ALL: u32 = 1 << 12;
 
 impl Detector {
     /// A detector that has seen nothing.
