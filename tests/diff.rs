@@ -173,7 +173,7 @@ fn two_modes_have_a_base_each(folder: &Folder) {
     assert!(first.starts_with("strandline: full: clear is best: saved 152 MiB ("), "{text}");
     assert!(
         first.contains(
-            "lora: no run needs measurably less memory than base; dies is worst: out of memory in step 16"
+            "lora: no run needs measurably less memory than base; the worst is dies: out of memory in step 16"
         ),
         "{text}"
     );

@@ -399,10 +399,10 @@ fn counts_say_in_which_step_they_were_taken() {
     let steps = report["processes"][0]["steps"].as_u64().expect("steps");
     let one = |c: &Value| (c["step"].as_u64().unwrap_or(0), c["entries"].as_u64().unwrap_or(0));
     let counts: Vec<(u64, u64)> = holder["counts"].as_array().expect("counts").iter().map(one).collect();
-    assert_eq!(one(holder).0, counts[0].0, "{holder:#}");
+    assert!(one(holder).0 <= counts[0].0, "{holder:#}");
     // One entry a step, which is put there before the step ends.
     let fits = |&(step, entries): &(u64, u64)| (1..=steps + 1).contains(&step) && entries.abs_diff(step) <= 2;
-    assert!(counts.len() > 1 && counts.iter().all(fits), "{holder:#}");
+    assert!(fits(&one(holder)) && counts.len() > 1 && counts.iter().all(fits), "{holder:#}");
 }
 
 #[test]

@@ -110,9 +110,10 @@ fn a_leak_that_leaves_only_pieces() {
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.starts_with("strandline: GROWING, OUT OF MEMORY. "), "{text}");
-    let said = " of the rest was free, but in pieces of at most ";
+    let said = " was in PyTorch's cache, but in blocks of at most ";
     assert!(
-        words.contains(said) && words.contains(": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it"),
+        words.contains(said)
+            && words.contains("; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets PyTorch join them"),
         "{text}"
     );
 }

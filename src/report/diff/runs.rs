@@ -211,7 +211,7 @@ impl Runs {
             .last()
             .filter(|(_, e)| matches!(e, Effect::Worse(_) | Effect::Grows | Effect::Died(_)));
         last.map_or_else(String::new, |(v, e)| {
-            format!("; {} is worst: {}", v.name, self.words(v, *e).trim_start_matches("worse: "))
+            format!("; the worst is {}: {}", v.name, self.words(v, *e).trim_start_matches("worse: "))
         })
     }
 

@@ -110,7 +110,7 @@ impl Steps {
     }
 
     fn ends_with_it(&mut self, progress: Progress) {
-        self.last = progress.step.filter(|_| !progress.folded).or(self.last);
+        self.last = progress.step.or(self.last);
     }
 
     fn fold(&mut self, progress: Progress) {
@@ -180,7 +180,8 @@ impl Steps {
     /// As they were before event `until`: nothing has been freed on the way out yet. `leaves`: the event with which the process begins to free what
     /// it holds.
     pub fn before(&self, until: u64, leaves: Option<u64>) -> Steps {
-        let last = self.last.filter(|_| until >= leaves.unwrap_or(self.events));
+        let is_newest = |last: &u32| self.ends.last().is_none_or(|end| end.step < *last);
+        let last = self.last.filter(|_| until >= leaves.unwrap_or(self.events)).filter(is_newest);
         Steps { left: Vec::new(), events: self.events.min(until), last, ..self.clone() }
     }
 }
@@ -196,6 +197,20 @@ mod tests {
 
     fn progress(step: Option<u32>) -> Progress {
         Progress { step, ..Progress::default() }
+    }
+
+    /// Seconds that were counted before the first optimizer ran: the end of the process turns them into its one step.
+    #[test]
+    fn a_step_that_the_end_of_the_process_folds_others_into_is_the_last_one() {
+        let mut s = Steps::default();
+        for p in [None, Some(1), Some(2), None] {
+            s.see(&item(), progress(p));
+        }
+        s.finish(Progress { folded: true, ..progress(Some(1)) });
+        let all = s.before(4, None);
+        assert_eq!((all.ends.len(), all.last), (0, Some(1)));
+        s.see(&item(), progress(Some(1)));
+        assert_eq!(s.before(5, None).last, None, "an event ended it");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::replay::{Amount, Coverage};
 /// The lines.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let mut out = style.wrap("  run    ", &run(p));
-    if let Some(text) = cost(p) {
+    // Of a past moment it is not known.
+    if let Some(text) = cost(p).filter(|_| p.at_step.is_none()) {
         out.extend(style.wrap("  cost   ", &text));
     }
     if let Some(text) = beside(p) {

@@ -18,7 +18,7 @@ pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), E
     let what = format!("snapshot of {}, {}", made.words, plural(made.written.entries, "event"));
     say::line(match made.written.blocks {
         0 if options.is_filtered() => {
-            format!("{what}; no block that is in use at that moment matches the filter")
+            format!("{what}, and no block: none that is in use at that moment matches the filter")
         }
         _ => {
             let more = if made.lacks_earlier {
