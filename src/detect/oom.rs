@@ -369,7 +369,7 @@ impl PostMortem {
         let step = |at: usize| thousands(rows.get(at).map_or(0, |r| r.step.into()));
         self.short = "each step needed more memory than the one before".into();
         self.explain = format!(
-            "memory rose by {} in step {}, by {} in step {}, and by at least {} in step {}, which failed",
+            "memory rose by {} in step {}, by {} in step {}, and by at least {} in step {}, where memory ran out",
             size(first),
             step(rows.len().saturating_sub(all.len())),
             size(last),
