@@ -148,7 +148,7 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
     if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
 }
 
-/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · 300 MiB a step since step 1`. Who reads it may read it later.
+/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · grows by 300 MiB a step since step 1`. Who reads it may read it later.
 fn as_of(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
     if f.grain != GrainName::Tick {
