@@ -50,5 +50,5 @@ pub use remade::Remade;
 pub use scene::{HOLDERS, Holder, Scene};
 pub use series::{Point, RECENT, Series};
 pub use site::{Site, SiteKind, reached};
-pub use state::{ITERATIONS, Replay};
+pub use state::{ITERATIONS, PASSES, Replay};
 pub use stream::{PoolUse, Quiet, Stream};

@@ -38,6 +38,7 @@ impl Replay {
         self.generation = old.generation + 1;
         let capacities = old.devices.iter().map(|d| (d.id, d.capacity, d.driver));
         self.machine = StepMachine::load(&c.step_machine).unwrap_or_default();
+        self.machine.learn_from(old.machine);
         (self.steps, self.microbatches) = (c.steps, c.microbatches);
         self.now = Now { step: c.steps.saturating_add(1), microbatch: c.microbatches.saturating_add(1) };
         (self.events, self.lost, self.time, self.last_mark_time) = (c.events, c.lost, c.time, c.time);

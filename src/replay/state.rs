@@ -13,7 +13,7 @@ use super::refused::Refused;
 use super::series::Point;
 use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
-use crate::event::steps::{Iterations, StepMachine, StepSource};
+use crate::event::steps::{InPass, Iterations, StepMachine, StepSource};
 use crate::event::{
     Addr, Bytes, DeviceId, DriverMemory, Frame, Item, Names, Nanos, OpenSegment, PackageFolders, SiteId,
     StackId, StreamId, ThreadId,
@@ -24,6 +24,9 @@ use std::collections::BTreeMap;
 /// The fact by which a reader tells a replay to count iterations instead of seconds: the stack of the allocations that begin them. No
 /// recording has it.
 pub const ITERATIONS: &str = "iterations";
+/// The fact by which a reader tells a replay how a pass comes to places that call backward: `[first stack, second stack, name of an` [`InPass`]`]`
+/// each. No recording has it.
+pub const PASSES: &str = "passes";
 
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,6 +124,11 @@ impl Replay {
                     let after = told["after_ns"].as_u64().map(Nanos);
                     self.machine.count_iterations(Iterations { stack: StackId(stack as u32), after });
                 }
+                m.get(PASSES)
+                    .and_then(|p| p.as_array())
+                    .into_iter()
+                    .flatten()
+                    .for_each(|p| self.tell_passes(p));
                 self.sizes_from_facts();
                 self.sites.packages = PackageFolders::of_facts(&self.meta);
             }
@@ -145,6 +153,15 @@ impl Replay {
         self.capacity(d.device, d.total, d.free, "driver");
         if let Some(dev) = self.devices.get_mut(d.device.0 as usize) {
             dev.driver = Some(*d);
+        }
+    }
+
+    /// Tells the machine one entry of the fact [`PASSES`]. What is none is ignored.
+    fn tell_passes(&mut self, entry: &serde_json::Value) {
+        let place = |i: usize| Some(StackId(u32::try_from(entry[i].as_u64()?).ok()?));
+        let how = InPass::ALL.into_iter().find(|how| entry[2] == how.name());
+        if let (Some(first), Some(second), Some(how)) = (place(0), place(1), how) {
+            self.machine.tell_passes([first, second], how);
         }
     }
 

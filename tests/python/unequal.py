@@ -290,5 +290,100 @@ def losses_that_are_not_numbers_in_a_loop_of_two():
     return 40
 
 
+@case
+def a_policy_that_every_second_iteration_trains():
+    """TD3 as a loop with an `if`: its events are those of a critic's loop within the loop."""
+    critic, actor = mlp(2), mlp(2)
+    q, pi = adam(critic), adam(actor)
+    for i in range(40):
+        step(critic, q)
+        if i % 2:
+            step(actor, pi)
+    return 40
+
+
+@case
+def a_policy_that_comes_first_and_makes_up():
+    critic, actor = mlp(2), mlp(2)
+    q, pi = adam(critic), adam(actor)
+    for i in range(40):
+        if i % 2 == 0:
+            for _ in range(2):
+                step(actor, pi)
+        step(critic, q)
+    return 40
+
+
+class Agent:
+    """A soft actor-critic whose policy and temperature are trained in every fourth update."""
+
+    def __init__(self):
+        self.critic, self.actor = mlp(2), mlp(2)
+        self.q, self.pi = adam(self.critic), adam(self.actor)
+        self.temperature = torch.zeros((), device="cuda", requires_grad=True)
+        self.alpha = torch.optim.Adam([self.temperature])
+
+    def train_critic(self):
+        step(self.critic, self.q)
+
+    def update(self, i):
+        self.train_critic()
+        if i % 4 == 0:
+            step(self.actor, self.pi)
+            self.alpha.zero_grad()
+            (self.temperature.exp() * batch().mean()).backward()
+            self.alpha.step()
+
+
+@case
+def an_agent_that_rarely_trains_its_policy():
+    agent = Agent()
+    for i in range(40):
+        agent.update(i)
+    return 40
+
+
+@case
+def a_critic_by_itself_in_four_of_five_iterations():
+    """A WGAN as most are written: the generator in each fifth batch."""
+    d, g = mlp(2), mlp(2)
+    od, og = adam(d), adam(g)
+    for i in range(60):
+        od.zero_grad()
+        (d(batch()).mean() - d(g(batch()).detach()).mean()).backward()
+        od.step()
+        if i % 5 == 0:
+            og.zero_grad()
+            (-d(g(batch())).mean()).backward()
+            og.step()
+    return 60
+
+
+@case
+def heads_in_branches():
+    one, two, three = (mlp(2) for _ in range(3))
+    a, b, c = (adam(m) for m in (one, two, three))
+    for i in range(60):
+        if i % 3 == 0:
+            step(one, a)
+        elif i % 3 == 1:
+            step(two, b)
+        else:
+            step(three, c)
+    return 60
+
+
+@case
+def heads_by_continue():
+    one, two = mlp(2), mlp(2)
+    a, b = adam(one), adam(two)
+    for i in range(60):
+        if i % 3 == 0:
+            step(one, a)
+            continue
+        step(two, b)
+    return 60
+
+
 if __name__ == "__main__":
     main(CASES)

@@ -84,6 +84,8 @@ pub(super) const PARTS: u32 = 256;
 ///   at most; what was counted until then is folded. Optimizers that replace one another, and models that are trained
 ///   by turns of several steps, do not, and each step counts. Where they ran one by one and then one of them runs
 ///   alone (PPO whose actor stops early), it was the others that were left out, and each run of it is a step.
+/// - Where a reader tells how the source has the places that call backward ([`super::InPass`]): what only some passes of a loop run is part of the
+///   step of what each of them runs, and branches of an `if` are steps of their own.
 /// - A run of an optimizer right after its own, for gradients from another place, is part of the step (lazy
 ///   regularization).
 /// - A step that was skipped after its backward counts: a scaler's update says so, or the gradients were dropped

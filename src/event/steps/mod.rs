@@ -4,10 +4,12 @@
 //! steps and of microbatches come out. See [`StepMachine`].
 
 mod gradients;
+mod in_pass;
 mod iterations;
 mod machine;
 mod once;
 mod party;
+mod passes;
 mod save;
 #[cfg(test)]
 mod tests;
@@ -16,3 +18,4 @@ mod turns;
 
 pub use iterations::{Iterations, Recurring};
 pub use machine::{Boundary, StepMachine, StepSource, TICK};
+pub use passes::InPass;

@@ -75,6 +75,11 @@ pub(super) enum Manner {
 }
 
 impl Party {
+    /// Whether it ran, last for gradients from this place.
+    pub(super) fn is_at(&self, place: u32) -> bool {
+        self.last > 0 && self.recent[0] == place
+    }
+
     /// Beat number `now` is of it, after so many in a row of `prior`'s, when `count` steps have ended, the last of
     /// which (`singly`) were a beat each.
     pub(super) fn series(

@@ -1,5 +1,6 @@
 //! Each rule of [`StepMachine`] against a job in a few letters.
 
+mod passes;
 mod patterns;
 mod sequences;
 mod unequal;

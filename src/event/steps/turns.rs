@@ -12,6 +12,7 @@
 //! then, which belongs to the beat before and is counted among none. A loop of several such runs is another one.
 
 use super::party::{ALIKE, LIMIT, Manner, Party, SETTLED, UNEVEN_SETTLED};
+use super::passes::Passes;
 use super::threads::Window;
 use crate::event::ThreadId;
 
@@ -81,6 +82,8 @@ pub(super) struct Turns {
     pub(super) extras: u64,
     pub(super) extra_site: u32,
     pub(super) in_a_row: u32,
+    /// What is known of the source.
+    pub(super) passes: Passes,
 }
 
 /// What a beat brought about.
@@ -175,7 +178,7 @@ impl Turns {
 
     /// What ran so far made no steps.
     pub(super) fn forget(&mut self) {
-        *self = Turns::default();
+        *self = Turns { passes: std::mem::take(&mut self.passes), ..Turns::default() };
     }
 
     /// Whose backwards were called from these places. Of several, the one whose turn it is.
@@ -217,10 +220,13 @@ impl Turns {
     }
 
     /// Beat of a party whose last backwards were called from these places, when `count` steps have ended.
-    fn beat(&mut self, label: u32, sites: [u32; 2], thread: ThreadId, count: u32) -> Heard {
+    fn beat(&mut self, label: u32, sites: [u32; 2], thread: ThreadId, mut count: u32) -> Heard {
         let Some(was) = self.party(label).copied() else {
             return Heard { label, count: count.saturating_add(1), ends: true };
         };
+        if let Some(heard) = self.in_pass(label, sites, thread, &mut count) {
+            return heard;
+        }
         let (manner, gap) = self.manner(&was, sites);
         if manner == Manner::Extra {
             let (count, ends) = self.extra(label, sites, count);
@@ -249,6 +255,7 @@ impl Turns {
         let elected = manner == Manner::Turn
             && p.takes_turns(same)
             && !self.is_drawn(&was, sites, gap)
+            && !self.is_apart(label, sites[0], was.last)
             && !self.parties.iter().filter(|o| o.label != label && o.last > was.last).all(|o| p.is_beside(o));
         self.stretch = if self.latest == label { self.stretch.saturating_add(1) } else { 1 };
         self.latest = label;

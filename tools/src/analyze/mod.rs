@@ -15,6 +15,7 @@ mod judge;
 mod judged;
 mod moment;
 mod native;
+mod passes;
 mod read;
 mod recorded;
 mod report;

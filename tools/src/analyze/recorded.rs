@@ -1,6 +1,7 @@
 //! The items of a recording with the driver's account merged in, in order of time; of one that is still being written, too.
 
 use super::given::{Given, unreadable};
+use super::passes::Passes;
 use crate::error::Error;
 use crate::recording::{self, Sidecar};
 use crate::symbols::{Symbols, of_runtime};
@@ -27,6 +28,7 @@ pub(crate) struct Recorded {
     handed: usize,
     waiting: Option<Item>,
     symbols: Symbols,
+    passes: Passes,
 }
 
 impl Recorded {
@@ -63,8 +65,20 @@ impl Recorded {
         let mut sidecar = Sidecar::of(path, reader.summary().unix_ns);
         let driver = sidecar.news().into();
         let reader = Follower::from_reader(reader);
-        let (events, live, symbols) = (Vec::new(), true, Symbols::default());
-        Recorded { reader, sidecar, driver, live, told: false, events, handed: 0, waiting: None, symbols }
+        let (events, live) = (Vec::new(), true);
+        let (symbols, passes) = Default::default();
+        Recorded {
+            reader,
+            sidecar,
+            driver,
+            live,
+            told: false,
+            events,
+            handed: 0,
+            waiting: None,
+            symbols,
+            passes,
+        }
     }
 
     /// Looks for what is new.
@@ -91,7 +105,11 @@ impl Recorded {
             self.events.clear();
             self.handed = 0;
             match self.reader.next_batch() {
-                Some(Batch::Events(_)) => self.reader.reader_mut().give_events(&mut self.events),
+                Some(Batch::Events(_)) => {
+                    self.reader.reader_mut().give_events(&mut self.events);
+                    let reader = self.reader.reader();
+                    self.waiting = self.passes.before(&self.events, reader.names(), reader.summary());
+                }
                 Some(Batch::Item(item)) => {
                     if let Item::Stack(id) = item {
                         self.leave_runtime(id);

@@ -11,6 +11,8 @@ use fields::Fields;
 use serde_json::Value;
 use std::fmt::Write;
 use std::ops::ControlFlow;
+use strandline::event::Item;
+use strandline::replay::PASSES;
 
 /// Text is written in pieces of this size.
 const PIECE: usize = 1 << 16;
@@ -26,6 +28,10 @@ pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
     let mut symbols = Symbols::default();
     let mut feed = Feed::open(path)?;
     feed.until(|item, names| {
+        // What a reader is told beside the recording is not in it.
+        if matches!(item, Item::Meta(facts) if facts.get(PASSES).is_some()) {
+            return ControlFlow::Continue(());
+        }
         let stack = stacks::of_native_stack(item, names, &mut symbols);
         let Some(fields) = stack.or_else(|| fields::of_item(item, names)) else {
             return ControlFlow::Continue(());

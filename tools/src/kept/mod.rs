@@ -20,6 +20,7 @@ mod names;
 mod needs;
 mod otherwise;
 mod package;
+mod passes;
 mod reads;
 mod remade;
 mod remedy;
@@ -35,4 +36,5 @@ mod values;
 mod ways;
 
 pub(crate) use files::{kept_at, kept_in_scopes};
+pub(crate) use passes::Parsed;
 pub(crate) use texts::{Texts, is_of_this_machine};

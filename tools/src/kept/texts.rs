@@ -2,7 +2,7 @@
 
 use super::scope::MOST;
 use crate::files;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,18 @@ pub(crate) enum NoText {
 impl<'a> Texts<'a> {
     /// Those of a recording that began then, in nanoseconds of the Unix epoch.
     pub(crate) fn of(replay: &'a Replay, began: u64) -> Texts<'a> {
-        let cwd = replay.meta().get("cwd").and_then(Value::as_str);
+        let cwd = replay.meta().get("cwd");
         let trains = matches!(replay.step_source(), StepSource::Optimizer | StepSource::Backward);
-        Texts { cwd, began, trains, modified: RefCell::default() }
+        Texts { trains, ..Texts::from(cwd, began) }
+    }
+
+    /// The same by a recording's facts; `None`: it was made on another machine.
+    pub(crate) fn of_facts(facts: &'a Map<String, Value>, began: u64) -> Option<Texts<'a>> {
+        is_here(facts.get("host")).then(|| Texts::from(facts.get("cwd"), began))
+    }
+
+    fn from(cwd: Option<&'a Value>, began: u64) -> Texts<'a> {
+        Texts { cwd: cwd.and_then(Value::as_str), began, trains: false, modified: RefCell::default() }
     }
 
     /// The text of a file that has not changed since the recording began.
@@ -84,8 +93,11 @@ impl<'a> Texts<'a> {
 
 /// Whether a recording was made on this machine, as far as is known.
 pub(crate) fn is_of_this_machine(replay: &Replay) -> bool {
-    let told = replay.meta().get("host").and_then(Value::as_str);
-    told.is_none_or(|h| h == files::host())
+    is_here(replay.meta().get("host"))
+}
+
+fn is_here(host: Option<&Value>) -> bool {
+    host.and_then(Value::as_str).is_none_or(|h| h == files::host())
 }
 
 #[cfg(test)]
