@@ -82,6 +82,17 @@ fn lines_are_the_same_after_an_edit_and_moments_of_one_run_are_compared() {
     assert_eq!(less.0, 0, "less is not worse");
     let (status, _, stderr) = strandline(&folder, &["diff", "base@step:99", "base"]);
     assert!(status == 2 && stderr.contains("step 99"), "{stderr}");
+    // A recording that was cut off.
+    let whole = std::fs::read_dir(folder.join("base")).expect("a folder").flatten().map(|e| e.path());
+    let whole = whole.filter(|p| p.extension().is_some_and(|e| e == "strand")).last().expect("a recording");
+    let bytes = std::fs::read(&whole).expect("read");
+    std::fs::write(folder.join("cut.strand"), &bytes[..bytes.len() - 64]).expect("written");
+    let (status, said, stderr) = strandline(&folder, &["diff", "cut.strand", "new"]);
+    let first = said.lines().next().unwrap_or_default();
+    assert!(
+        status == 0 && first.ends_with("than BASE; part of BASE is missing, so they cannot be compared"),
+        "{said}{stderr}"
+    );
     // What lies there under that name is meant.
     std::fs::rename(folder.join("new"), folder.join("run@end")).expect("renamed");
     assert_eq!(row(&diff(&["base", "run@end"]))["more_bytes"], 2 * KEPT);

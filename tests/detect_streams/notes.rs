@@ -74,6 +74,25 @@ fn cache_of_streams_that_are_used_no_more_is_stranded() {
     none(&one_shot_streams(false, PoolId(0, 3)), Kind::OpaquePool);
 }
 
+#[test]
+fn cache_of_a_stream_is_not_stranded_where_no_other_allocates() {
+    let mut s = Script::new();
+    for i in 0..4 {
+        s.take(place(i), 512 * MIB, MAIN, MAIN_POOL);
+        s.alloc(place(i), 512 * MIB, MAIN, 1);
+    }
+    s.step();
+    (0..4).for_each(|i| s.free(place(i), 512 * MIB, MAIN));
+    (0..24).for_each(|_| s.step());
+    none(&judged(&s), Kind::StrandedCache);
+    for _ in 0..24 {
+        s.on_side(place(9), MIB, 2);
+        s.free(place(9), MIB, SIDE);
+        s.step();
+    }
+    assert_eq!(note(&judged(&s), Kind::StrandedCache).bytes_now, 2 * GIB);
+}
+
 /// Ten segments with a small block in each; `young`: another one in each step. `empty`: none.
 fn pinned(young: bool, empty: bool) -> Judged {
     let mut s = Script::new();

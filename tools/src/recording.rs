@@ -39,7 +39,9 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
             let found = list(path);
             if found.is_empty() {
                 // The folder in which runs are kept stands for the newest of them.
-                return newest(path).ok_or_else(|| none_in(path));
+                let newest = newest(path).ok_or_else(|| none_in(path))?;
+                tell_others(path, &newest);
+                return Ok(newest);
             }
             Ok(found)
         }
@@ -108,6 +110,17 @@ pub(crate) fn folders(home: &Path) -> Vec<PathBuf> {
         fs::read_dir(home).into_iter().flatten().flatten().map(|e| e.path()).collect();
     found.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
     found
+}
+
+/// Says that a folder has other runs beside the newest.
+fn tell_others(home: &Path, newest: &[PathBuf]) {
+    let n = runs(home).len();
+    if let Some(run) = newest.first().and_then(|r| r.parent()).filter(|_| n > 1) {
+        let (home, run) = (shown(home), shown(run));
+        say::line(format!(
+            "{home} holds {n} runs; this is the newest, {run} (strandline diff {home} compares them)"
+        ));
+    }
 }
 
 /// The recordings of the newest run in a folder of runs.

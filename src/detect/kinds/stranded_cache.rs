@@ -137,14 +137,15 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
 
 /// What idle streams keep. Blocks are only looked at where idle streams have segments worth a note.
 fn kept(replay: &Replay, d: &Device) -> Vec<Kept> {
-    let now = replay.steps();
+    // Where none allocates any more, none lacks what others keep.
+    let of_device = || replay.streams().iter().filter(|s| s.device == d.id);
+    let now = of_device().flat_map(|s| s.pools).map(|p| p.last_step).max().unwrap_or(0);
     let mut all: FxHashMap<(u32, bool), Kept> = FxHashMap::default();
     let idle = |s: &crate::replay::Stream, private: bool| {
         let u = s.pools[usize::from(private)];
         s.device == d.id && u.allocs > 0 && now >= u.last_step.saturating_add(IDLE)
     };
-    let streams: FxHashMap<u64, &crate::replay::Stream> =
-        replay.streams().iter().filter(|s| s.device == d.id).map(|s| (s.handle.0, s)).collect();
+    let streams: FxHashMap<u64, &crate::replay::Stream> = of_device().map(|s| (s.handle.0, s)).collect();
     for segment in replay.segments(d.id) {
         // What is free in a captured graph's pool is used by its replays.
         if segment.pool.0 != 0 {

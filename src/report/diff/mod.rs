@@ -31,6 +31,8 @@ pub struct Side<'a> {
     pub moment: &'a str,
     /// The process then.
     pub replay: &'a Replay,
+    /// Part of its recording is missing.
+    pub is_damaged: bool,
 }
 
 impl Side<'_> {
@@ -136,7 +138,15 @@ impl<'a> Diff<'a> {
             0 if self.rows.is_empty() => "THE SAME: every line holds as much in NEW as in BASE".to_string(),
             0 => "SAME TOTAL, different lines".to_string(),
             more => {
-                let part = self.in_percent().map(|p| format!(" ({p})")).unwrap_or_default();
+                let (base, new) = (self.base.is_damaged, self.new.is_damaged);
+                let part = match (base, new) {
+                    (false, false) => self.in_percent().map(|p| format!(" ({p})")).unwrap_or_default(),
+                    (true, true) => "; part of both is missing, so they cannot be compared".to_owned(),
+                    (base, _) => {
+                        let name = if base { "BASE" } else { "NEW" };
+                        format!("; part of {name} is missing, so they cannot be compared")
+                    }
+                };
                 format!("NEW has {} in use than BASE{part}", signed(more))
             }
         }
@@ -211,7 +221,7 @@ impl<'a> Diff<'a> {
                     "peak_allocated_bytes": d.peak_allocated.bytes.0,
                 })
             };
-            json!({ "name": s.name, "at": s.moment, "devices": s.replay.devices().map(device).collect::<Vec<_>>() })
+            json!({ "name": s.name, "at": s.moment, "damaged": s.is_damaged, "devices": s.replay.devices().map(device).collect::<Vec<_>>() })
         };
         let row = |r: &Row| {
             json!({

@@ -100,6 +100,7 @@ struct One {
     name: String,
     place: Place,
     replay: Replay,
+    is_damaged: bool,
 }
 
 impl One {
@@ -113,11 +114,12 @@ impl One {
         let usual = if judged.read.is_snapshot { Moment::End } else { Moment::Peak };
         let place = at.or_else(|| options.at.clone()).unwrap_or(usual).find(&judged)?;
         let replay = judged.again()?.replay_until(place.events, |_, _| ());
-        Ok(One { name: shown(path), place, replay })
+        Ok(One { name: shown(path), place, replay, is_damaged: !judged.read.damage.is_empty() })
     }
 
     fn side(&self) -> Side<'_> {
-        Side { name: &self.name, moment: &self.place.words, replay: &self.replay }
+        let One { name, place, replay, is_damaged } = self;
+        Side { name, moment: &place.words, replay, is_damaged: *is_damaged }
     }
 }
 
