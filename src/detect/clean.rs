@@ -67,7 +67,7 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
     {
         let (noun, step) = (f.grain.noun(), f.withdrawn_step.unwrap_or(0));
         return format!(
-            "memory of one line grew for a while, and had stopped by {noun} {}; no other line of code",
+            "the memory of one line grew, and stopped growing before {noun} {}; no other line of code",
             thousands(step.into())
         );
     }

@@ -20,11 +20,12 @@ pub struct Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at {
-            Some(at) => write!(f, "at byte {}: {}", thousands(at), self.what)?,
-            None => write!(f, "in the tail: {}", self.what)?,
+            Some(at) => write!(f, "{} (at byte {})", self.what, thousands(at))?,
+            None => write!(f, "{} (in the tail)", self.what)?,
         }
         match self.records {
-            Some(n) => write!(f, " (events missing: {})", thousands(n)),
+            Some(1) => write!(f, "; one event is missing"),
+            Some(n) => write!(f, "; {} events are missing", thousands(n)),
             None => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ impl Advised {
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
             let blocks = plural(a.blocks as u64, "block");
-            let what = format!("{} in {blocks} {}", size(a.bytes.0), a.info.seen);
+            let what = format!("{} {}", size(a.bytes.0), a.info.seen.replace("{}", &blocks));
             lines.extend(style.wrap(&format!("  {:<7}", n + 1), &what));
             let place = p.replay.site(a.site).map(|s| place(p, s)).unwrap_or_default();
             lines.extend(style.wrap("    where  ", place.trim_start_matches("by ")));

@@ -250,7 +250,7 @@ impl Holder {
             said.push_str(", in a frame that an exception's traceback keeps alive");
         }
         if self.is_of_many() {
-            said.push_str(&format!(" of many objects, each {} {}", article(&self.kind), self.kind));
+            said.push_str(&format!(" of many objects, each of them {} {}", article(&self.kind), self.kind));
         } else if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }

@@ -336,7 +336,7 @@ fn number(v: f64) -> Value {
 }
 
 fn held_by(known: Option<&Known>) -> Value {
-    const NOBODY: &str = "not looked up while the process ran";
+    const NOBODY: &str = "strandline had not looked for it";
     let (status, holders, reason) = match known.map(|k| &k.held_by) {
         None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
         Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),

@@ -203,7 +203,7 @@ fn blind_is_not_clean() {
     }
     let v = judge(&replay, &Detector::default());
     let mut p = Process::new(&replay, &names, &v, &[]);
-    p.damage = vec!["at byte 81920: 4096 bytes are not valid recording data".into()];
+    p.damage = vec!["4096 bytes are not valid recording data (at byte 81920)".into()];
     p.ended = Ended::Signal(9);
     reads("blind", &Report { processes: vec![p], exit: None, ..Report::default() });
 }

@@ -20,7 +20,7 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "release pinned tensors when their step is over. Of a batch of a DataLoader(pin_memory=True), keep a .clone(), which is not pinned. If the job uses save_on_cpu(pin_memory=True), keep loss.item() instead of loss",
+        "release pinned tensors when their step is over. To keep a batch of a DataLoader(pin_memory=True), keep its .clone(), which is not pinned. If the job uses save_on_cpu(pin_memory=True), keep loss.item() instead of loss",
     ),
     remedy_without_torch: Some(
         "free pinned memory with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and reuse them",

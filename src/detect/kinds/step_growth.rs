@@ -11,7 +11,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { cl
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "find where these tensors are stored: remove old entries, or limit their number; for a tensor with one element, store x.item()",
+        "find where these tensors are stored: remove old entries, or limit their number; of a tensor with one element, keep only its number, x.item()",
     ),
     remedy_with_graph: Some(
         "store a number (.item()) or a tensor without its graph (.detach()), not the loss or the output itself",

@@ -14,9 +14,9 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "create the stream once and reuse it: only the stream that memory was freed on can use it again",
+        "create the stream once and reuse it: PyTorch gives cached memory only to the stream that it was allocated on",
     ),
-    ..KindInfo::named("stranded-cache", "cached memory of streams that are no longer used")
+    ..KindInfo::named("stranded-cache", "memory cached for streams that are no longer used")
 });
 
 /// Steps in which a stream must not have allocated.

@@ -5,7 +5,7 @@ use super::super::held::{HeldBy, in_words};
 use super::super::model::{Facts, Known, Process};
 use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
-use super::super::units::{duration, plural, seconds, size, size_f, thousands};
+use super::super::units::{duration, plural, rounded, seconds, size, size_f, thousands};
 use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom, may_be_loading};
 use crate::event::Frame;
@@ -93,11 +93,14 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     if let Some(life) = f.in_use_for() {
         let life = plural(life, f.grain.noun());
         return format!(
-            "WITHDRAWN GPU {gpu}: the memory that {file} allocated was freed after all{at}; it lived for up to {life}"
+            "WITHDRAWN, the alert on GPU {gpu}: the memory that {file} allocated was freed after all{at}; it lived for up to {life}"
         );
     }
-    format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated stopped growing{at}; {stay}")
+    format!("WITHDRAWN, the alert on GPU {gpu}: the memory that {file} allocated stopped growing{at}; {stay}")
 }
+
+/// Steps from now on within which a forecast is told to the step.
+const EXACT: u64 = 1000;
 
 /// `full at step 19 (18-20), in 2.5 min`; `not full before step 60 (in 8 min), because the growth slows down`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
@@ -108,7 +111,10 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         return format!("{}; another leak will fill the GPU sooner", fills());
     }
     let done = u64::from(marks(p, f));
-    let at = |n: u64| format!("{} {}", f.grain.noun(), thousands(done.saturating_add(n)));
+    // Near ones are told to the step.
+    let number =
+        |n: u64| thousands(if n < EXACT { done.saturating_add(n) } else { rounded(done.saturating_add(n)) });
+    let at = |n: u64| format!("{} {}", f.grain.noun(), number(n));
     let time = |of: fn(SecondsToOom) -> u64| {
         let left = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
         left.map(|s| format!(", in {}", seconds(s))).unwrap_or_default()
@@ -122,8 +128,7 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
             format!("not full before {}{time}, because the growth slows down", at(low))
         }
         (low, high) => {
-            let at = |n: u64| thousands(done.saturating_add(n));
-            format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
+            format!("{mid} ({}-{}){}", number(low), number(high), time(|s| s.mid))
         }
     }
 }
@@ -148,7 +153,7 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
     if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
 }
 
-/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB usable · grows by 300 MiB a step since step 1`. Who reads it may read it later.
+/// `step 6 (at 48 s) · peak 19.2 GiB of the 22.9 GiB it can use · grows by 300 MiB a step since step 1`. Who reads it may read it later.
 fn as_of(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
     if f.grain != GrainName::Tick {
@@ -156,8 +161,8 @@ fn as_of(p: &Process<'_>, f: &Finding) -> String {
     }
     if let Some(d) = p.replay.device(f.device) {
         let usable = p.replay.usable(d.id);
-        let word = if usable.is_some() && usable == p.replay.limit(d.id) { "allowed" } else { "usable" };
-        let usable = usable.map(|u| format!(" of {} {word}", size(u.0))).unwrap_or_default();
+        let word = if usable.is_some() && usable == p.replay.limit(d.id) { "may" } else { "can" };
+        let usable = usable.map(|u| format!(" of the {} it {word} use", size(u.0))).unwrap_or_default();
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
     let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));

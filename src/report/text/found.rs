@@ -254,10 +254,10 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
         let life =
             f.in_use_for().map(|life| format!(": no block of it lived longer than {}", plural(life, grain)));
-        let most = if most.is_empty() { ", allocated" } else { &most };
+        let most = if most.is_empty() { " allocated".to_owned() } else { format!(",{most} allocated") };
         let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
         return format!(
-            "growth that has ended{place}{} (it was reported as growing from {grain} {said} until {grain} {until})",
+            "memory{place} grew until {grain} {until} and then stopped growing{} (it looked like growth from {grain} {said} on)",
             life.unwrap_or_default()
         );
     }
@@ -267,12 +267,10 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             let whole = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
             let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
             let more = b.bytes.map(|b| b.saturating_sub(f.bytes_now)).filter(|more| *more > 0);
-            let more = more.map(|b| format!("about {} more", size(b)));
-            let after = more.as_ref().map(|more| format!(" ({more} than now)")).unwrap_or_default();
-            let more = more.as_deref().unwrap_or("more");
+            let after = more.map(|b| format!(" (about {} more than now)", size(b))).unwrap_or_default();
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
-                    "it would take {more} until {} is full{when}{whole}, but this GPU has {} and would be full before that. Set a smaller limit; {explain}",
+                    "the limit, {}, would be reached{when}{whole}, but this GPU has only {}: set a smaller limit; {explain}",
                     b.source,
                     size(room)
                 ),
@@ -286,7 +284,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             format!("{explain}; this has happened too rarely to be reported as growth")
         }
         None if f.is_small() => {
-            format!("{explain}; this is too little to be reported as growth")
+            format!("{explain}; growth as small as this is only a note")
         }
         None => explain.to_owned(),
     };

@@ -85,7 +85,7 @@ impl Report<'_> {
         // Of one that did not fail nothing is said.
         let end = |p: &Process<'_>| p.has_failed().then(|| (p.ended, p.replay.exit_status()));
         if self.processes.iter().all(|p| end(p) == end(lead)) {
-            return format!("The same is true of {all}.");
+            return format!("This is the verdict for {all}.");
         }
         // One is named: each name takes a look at all.
         let mut others =

@@ -52,7 +52,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others => (
             "full after",
             format!("further {grain}"),
-            ", by reserved memory, which grows faster than allocated memory",
+            " (forecast from reserved memory, which grows faster than allocated memory)",
         ),
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")

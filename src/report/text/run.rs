@@ -38,7 +38,7 @@ fn run(p: &Process<'_>) -> String {
     }
     // Where steps are backwards, each has one microbatch, and a last step that failed has begun one more: not worth a word.
     if r.microbatches() > r.steps() + 1 {
-        parts.push(plural(r.microbatches().into(), "microbatch"));
+        parts.push(plural(r.microbatches().into(), "backward pass"));
     }
     parts.extend((r.time().0 > 0).then(|| duration(r.time().0)));
     let is_snapshot = Facts::of(r).text("steps") == Some("snapshot");
@@ -139,7 +139,10 @@ fn begins(p: &Process<'_>) -> String {
     let Some(Iterations { stack, .. }) = p.replay.iterations() else { return String::new() };
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
     own.or(p.names.frames(stack).next()).map_or_else(String::new, |f| {
-        format!("; each begins with an allocation at {}, and iteration 1 is all before that", line(p, f))
+        format!(
+            "; each begins with an allocation at {}, and what came before the first of these is iteration 1",
+            line(p, f)
+        )
     })
 }
 

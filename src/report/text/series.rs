@@ -47,7 +47,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     row("       reserved".into(), &|r| show(r.reserved.0));
     if d.rows.iter().any(|r| r.pending.0 > 0) {
-        row("       freed, waiting".into(), &|r| show(r.pending.0));
+        row("       freed, still in use".into(), &|r| show(r.pending.0));
     }
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
@@ -58,7 +58,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
-            "step {}, the last one, is shown as of its optimizer.step(): gradients that zero_grad() freed later are still in it",
+            "step {}, the last one, is shown as of its optimizer.step(): what was freed after that, such as gradients, is still in it",
             thousands(last.step.into())
         );
         out.extend(style.wrap("         ", &text));

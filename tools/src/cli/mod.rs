@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Left(Left),
     /// Print a recording's events as text, one event per line
     Dump(Dump),
-    /// Print the environment variables that `run` sets, for a job that you cannot start with it
+    /// Print the environment variables that `run` sets, for a job that you cannot start with `strandline run`
     Env(Env),
     /// Check whether this job can be recorded, and say why if it cannot
     Doctor(Doctor),

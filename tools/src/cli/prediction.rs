@@ -44,9 +44,9 @@ Examples:
   strandline fit --gpu 24GiB --vary batch_size=1..64 train.py --batch_size 8
   strandline fit --gpu h100 --vary bs=1..256x2 --vary seq=512,1024,2048 -- train.py -b {bs} -s {seq}
 
-The value replaces {NAME} or {} in the command. If the command has neither, the value is
-passed as the option --NAME if there is one, or else as the environment variable NAME, if
-it is set or all its letters are capitals.
+The value replaces {NAME} or {} in the command. A command with neither gets it as the
+option --NAME, if it has one; otherwise as the environment variable NAME, which must be
+set already, or be in capitals.
 
 Exit status:
   the job's own, if it fails for another reason than memory; otherwise

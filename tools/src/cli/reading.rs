@@ -49,7 +49,7 @@ pub(crate) struct Report {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Judge the recording as of the end of a step (step:40, or 40), and say what became of it later
+    /// Judge the recording as of the end of a step (step:40, or 40), and say how it was judged in the end
     #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
     pub(crate) at: Option<u32>,
     /// For a bug report: replace private names, paths, hosts and arguments with your/file1.py, function1, host1
@@ -94,11 +94,11 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder is a table of its own, compared with its first run
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder becomes a table, whose runs are compared with the first of them
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs of
-    /// one name are repeats of one configuration, and so are folders such as run-1 and run-2
+    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs with
+    /// the same NAME count as repeats of one configuration, as do folders such as run-1 and run-2
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare in both, as for `snapshot --at` [default: the peak of recordings, the end of snapshots]
@@ -153,7 +153,7 @@ impl std::str::FromStr for Worse {
 pub(crate) struct Export {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
-    /// The format, named after the tool that reads it
+    /// The format to write
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
     /// Write to this file instead of stdout; with --format parquet, to this folder or s3://BUCKET/FOLDER
@@ -198,7 +198,7 @@ pub(crate) enum ExportFormat {
     Speedscope,
     /// A compressed profile.proto, for go tool pprof FILE
     Pprof,
-    /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings in time
+    /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings over time
     Perfetto,
     /// Tables in Parquet, in a folder, for DuckDB, Polars, Spark: jobs, processes, steps, lines, streams, findings
     Parquet,
@@ -260,7 +260,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON: one object; of events, one in each line.
+    /// JSON (of `dump`: one object for each event, in a line of its own).
     Json,
 }
 

@@ -35,7 +35,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Modes, Error> {
         let judged = analyze::judge(&found, None, &Suppressions::default(), None)?;
         if let Some(snapshot) = judged.iter().find(|j| j.read.is_snapshot) {
             let what = format!("{}: a snapshot has no steps to compare", say::path(&snapshot.path));
-            let hint = "two snapshots are compared line by line: strandline diff BASE NEW";
+            let hint = "to compare two snapshots line by line: strandline diff BASE NEW";
             return Err(Error::usage(what, hint));
         }
         judged.iter().for_each(Judged::warn_of_damage);
@@ -53,7 +53,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Modes, Error> {
     }
     Modes::of(modes).ok_or_else(|| {
         let what = "there is only one run (or repeats of one): give a second recording";
-        let hint = "strandline diff BASE NEW, or strandline diff old=REC new=REC";
+        let hint = "name both: strandline diff BASE NEW, or strandline diff old=REC new=REC";
         Error::usage(what, hint)
     })
 }

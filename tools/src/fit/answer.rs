@@ -83,11 +83,11 @@ impl Varied<'_> {
             lines.extend(f.lines.iter().map(|l| format!("    {}", printable(l))));
         }
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
-        lines.extend(style.wrap(
-            "  value     ",
-            &format!("each value of {} replaced {}{with}", self.asked.name, self.place.describe()),
-        ));
         if !self.needs.is_empty() {
+            lines.extend(style.wrap(
+                "  how       ",
+                &format!("each value of {} replaced {}{with}", self.asked.name, self.place.describe()),
+            ));
             lines.extend(self.table(cards));
         }
         if self.needs.values().any(|n| n.growth >= 1.0) {

@@ -97,7 +97,7 @@ fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> O
     }
     let name = values.iter().find_map(|v| exception(source, *v))?;
     Some(format!(
-        "keep only its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
+        "store only the text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
     ))
 }
 
@@ -226,7 +226,7 @@ fn of_container_alone<'t>(
         return Some(OF_LISTS_IN_DICTS.to_owned());
     }
     if of_type == OF_LISTS && lists::is_in_another(add.node) {
-        return Some("clear() the lists in it at the end of each epoch".to_owned());
+        return Some("clear() the lists that it holds at the end of each epoch".to_owned());
     }
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
@@ -320,7 +320,7 @@ mod tests {
         let cloned = stored("y = net(x)\nrow = y.detach()[0].unsqueeze(0)\n", "row");
         assert!(cloned.contains(".clone()"), "{cloned}");
         let error = stored("import sys\n", "(n, sys.exc_info())");
-        assert!(error.starts_with("keep only its text"), "{error}");
+        assert!(error.starts_with("store only the text"), "{error}");
         let lists = "state = {'hist': []}\nstate['hist'] += [out]\n";
         let lists = is(lists, &global("state", "dict"), 2, "state['hist'] += [out]");
         assert!(lists.starts_with("clear() the lists"), "{lists}");
@@ -421,7 +421,7 @@ mod tests {
             let source = format!("try:\n    load(i)\nexcept ValueError as e:\n    {statement}\n");
             let found = super::super::find::kept_at(&source, &global("errors", "list"));
             let remedy = found.and_then(|f| f.remedy).unwrap_or_default();
-            assert_eq!(remedy.starts_with("keep only its text, str(e)"), said, "{value}: {remedy}");
+            assert_eq!(remedy.starts_with("store only the text, str(e)"), said, "{value}: {remedy}");
         }
     }
 

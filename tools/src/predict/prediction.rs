@@ -5,7 +5,7 @@ use crate::trial::{Card, Fits, Needs, Peak, Why};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use strandline::detect::Outcome;
-use strandline::report::{Align, Style, Table, plural, size, thousands};
+use strandline::report::{Align, Style, Table, plural, rounded, size, thousands};
 
 /// All that is told.
 pub(super) struct Prediction {
@@ -15,14 +15,8 @@ pub(super) struct Prediction {
     pub(super) changes: Vec<Change>,
 }
 
-/// A number with three figures that count.
-fn about(n: u64) -> u64 {
-    let grain = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
-    n.saturating_add(grain / 2) / grain * grain
-}
-
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so an `if` on a tensor's value may take the other branch. cuDNN's workspaces are estimates. Not counted: torch.compile, CUDA graphs, and NCCL communicators after the first (486 MiB each on an H200)";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so an `if` on a tensor's value may take the other branch. cuDNN's workspaces are estimates. What torch.compile and CUDA graphs take is not counted, nor are NCCL communicators after the first (486 MiB each on an H200)";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -31,22 +25,20 @@ impl Prediction {
     }
 
     fn because(&self) -> String {
-        let steps = plural(self.needs.steps.into(), "step");
+        let steps = plural(self.needs.steps.into(), self.needs.noun);
         match self.needs.ended {
             None => format!("from the whole job ({steps})"),
             Some(Why::Settled) => {
                 format!("from {steps}; the second half of them needed no more than the first half")
             }
             Some(Why::Grows) => {
-                format!(
-                    "from {steps}; the job was ended there because its memory GROWS, so a longer run needs more"
-                )
+                format!("from {steps}, after which the job was ended, because its memory GROWS")
             }
             Some(Why::Unsettled) => {
-                format!("from {steps}; later steps needed a little more than earlier ones")
+                format!("from {steps}; the later ones needed a little more than the earlier ones")
             }
             Some(Why::Steps) => {
-                format!("from {steps}, after which it was to end; a later step may need more")
+                format!("from {steps}, as --steps says; a later one may need more")
             }
         }
     }
@@ -58,7 +50,8 @@ impl Prediction {
         let mut lines = style.wrap(
             "strandline: ",
             &format!(
-                "NEEDS {} of GPU memory{}: {} that PyTorch reserves, {}{} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
+                "NEEDS {}{} of GPU memory{}: {} that PyTorch reserves, {}{} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
+                if self.needs.ended == Some(Why::Grows) { "MORE THAN " } else { "" },
                 size(needed),
                 if gpus > 1 { format!(" on each of {gpus} GPUs") } else { String::new() },
                 size(self.needs.most().1),
@@ -68,15 +61,16 @@ impl Prediction {
             ),
         );
         for p in self.needs.peaks.iter().take(8) {
-            let who = p.process.as_ref().map(|w| format!("{w}, ")).unwrap_or_default();
+            let who = p.who.as_ref().map(|w| format!("{w}, ")).unwrap_or_default();
             let during = if p.phase == "unknown" { String::new() } else { format!(" ({})", p.phase) };
             lines.extend(style.wrap(
                 &format!("  {:9}", "peak"),
                 &format!(
-                    "{who}GPU {}: {} allocated of {} reserved, in step {}{during}",
+                    "{who}GPU {}: {} allocated of {} reserved, in {} {}{during}",
                     p.device,
                     size(p.allocated),
                     size(p.reserved),
+                    self.needs.noun,
                     thousands(p.step.into())
                 ),
             ));
@@ -89,14 +83,19 @@ impl Prediction {
             lines.extend(style.wrap(&format!("  {:9}", ""), &classes.join(" · ")));
         }
         if buckets > 0 {
-            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP makes new buckets for gradients before step 2. If step 1 takes less than about 0.1 s, PyTorch has not freed the first ones yet, and the peak is up to {} higher, on some ranks and in some runs. NEEDS counts them", size(buckets))));
+            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP replaces its buckets of gradients before step 2. If step 1 takes less than about 0.1 s, the old ones ({}) may still be allocated in step 2, on some ranks and in some runs. They are counted in what the job NEEDS", size(buckets))));
         }
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
                 Fits::Yes(spare) => match self.needs.full_after(card) {
-                    Some(steps) => {
-                        format!("full after about {} from the start", plural(about(steps), "step"))
+                    Some(n) => {
+                        let when =
+                            format!("full about {} after the start", plural(rounded(n), self.needs.noun));
+                        match self.needs.ended {
+                            None => format!("fits, {} to spare; if it ran longer, {when}", size(spare)),
+                            Some(_) => when,
+                        }
                     }
                     None => format!("fits, {} to spare", size(spare)),
                 },
@@ -129,7 +128,7 @@ impl Prediction {
             Outcome::Unknown => "NOT JUDGED",
         };
         lines.extend(style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", job.reason)));
-        lines.extend(style.wrap(&format!("  {:9}", "not seen"), NOT_SIMULATED));
+        lines.extend(style.wrap(&format!("  {:9}", "limits"), NOT_SIMULATED));
         lines.join("\n") + "\n"
     }
 

@@ -124,14 +124,14 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     }
     // Python itself ends with 2 where it cannot open the script.
     if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
-        let next = "strandline run PATH/TO/train.py    (give the path from this folder)";
+        let next = "strandline run PATH/TO/train.py    (a path that is relative starts in this folder)";
         return (format!("there was no job to record ({script})"), Some(next.to_string()));
     }
     let no_call = "no CUDA call was seen";
     let has_failed = !matches!(facts.ended, Some(Ended::Exit(0)) | None);
     let why = match &facts.torch {
         Some(Torch::Absent) if facts.ended != Some(Ended::Exit(2)) => {
-            format!("{no_call}: this python has no torch")
+            format!("{no_call}, since this python has no torch")
         }
         Some(Torch::CpuOnly(version)) => {
             format!("{no_call}: torch {version} of this python is built without CUDA")

@@ -109,12 +109,16 @@ fn help(width: usize) -> Paragraph<'static> {
 
 fn headline(state: &State, shown: usize) -> String {
     let all = state.rows.len();
-    let how_many = if shown == all { all.to_string() } else { format!("{shown} of {all}") };
+    let how_many = if shown == all {
+        plural(all as u64, "process")
+    } else {
+        format!("{shown} of {}", plural(all as u64, "process"))
+    };
     let filter = match state.filter.as_str() {
         "" => String::new(),
         text => format!(" · filter {text}"),
     };
-    format!(" strandline top · {how_many} shown · sizes in GiB · by {}{filter}", state.sort.name())
+    format!(" strandline top · {how_many} · sizes in GiB · sorted by {}{filter}", state.sort.name())
 }
 
 /// Cells of a line of the table.

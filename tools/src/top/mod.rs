@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         let what = "top needs a terminal, but standard input or output is not a terminal";
-        let hint = "for scripts: strandline report --format json, or run --metrics";
+        let hint = "for scripts: strandline report --format json, or strandline run --metrics";
         return Err(Error::usage(what, hint));
     }
     let suppressions = Suppressions::read(&options.suppressions)?;

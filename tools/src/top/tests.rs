@@ -35,7 +35,7 @@ fn same(lines: &[String], expected: &str) {
     assert_eq!(drawn.trim_end(), expected.trim_end(), "\n{drawn}\n");
 }
 
-const PLAIN: &str = r" strandline top · 6 shown · sizes in GiB · by process
+const PLAIN: &str = r" strandline top · 6 processes · sizes in GiB · sorted by process
   PID GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
  4711   0    120   0.00   1.20   0.00 ▅▆▃▃▅▅▇▅             -            -  ended
  4711   0     15   0.00   0.19   0.00 ▄▄▄▇█▆▆▆             -            -  ended
@@ -64,7 +64,7 @@ const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
    train.py:12 step
    train.py:11 step";
 
-const LEAK: &str = r" strandline top · 3 shown · sizes in GiB · by growth
+const LEAK: &str = r" strandline top · 3 processes · sizes in GiB · sorted by growth
  RANK GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
 >   1   1     24   2.20   2.75   2.50 ▁▂▃▄▅▆▇█   61 MiB/step    3 min 4 s  1 min
     0   0     24   2.10   2.75   2.50        -             -            -    2 s
@@ -222,7 +222,7 @@ fn keys_select_sort_filter_and_ask() {
     assert_eq!(state.at(&state.shown()), 0, "the selection goes with its row");
     press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('r'), KeyCode::Char('2')]);
     assert_eq!((ranks(&state), state.at(&state.shown())), (vec![2], 0));
-    assert!(screen(&state)[0].contains("1 of 3 shown") && screen(&state)[23].starts_with(" filter: r2"));
+    assert!(screen(&state)[0].contains("1 of 3 processes") && screen(&state)[23].starts_with(" filter: r2"));
     press(&mut state, &[KeyCode::Char('x'), KeyCode::Enter]);
     assert_eq!((ranks(&state), press(&mut state, &[KeyCode::Char('p')])), (vec![], Ask::Nothing));
     press(&mut state, &[KeyCode::Enter, KeyCode::Up]);

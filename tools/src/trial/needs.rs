@@ -50,6 +50,8 @@ pub(crate) struct Needs {
     /// The devices that its processes used, the fullest first.
     pub(crate) peaks: Vec<Peak>,
     pub(crate) steps: u32,
+    /// What those are: steps, iterations or seconds.
+    pub(crate) noun: &'static str,
     /// Why the job was ended; `None`: it ended by itself.
     pub(crate) ended: Option<Why>,
     /// The word on leaks.
@@ -166,12 +168,13 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
     }
     let mut judged = analyze::judge(&outcome.recordings, None, &Suppressions::default(), None)?;
     let report = analyze::report(&judged, None);
-    let steps = report.processes.iter().map(|p| p.replay.steps()).max().unwrap_or(0);
+    let longest = report.processes.iter().map(|p| p.replay).max_by_key(|r| r.steps());
+    let (steps, noun) = longest.map_or((0, "step"), |r| (r.steps(), r.step_source().noun()));
     let grows =
         |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
     let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
     let (job, peaks, full_after) = (report.job(), peaks(&judged)?, BTreeMap::new());
-    let mut needs = Needs { peaks, steps, ended: why, job, growth, full_after };
+    let mut needs = Needs { peaks, steps, noun, ended: why, job, growth, full_after };
     for card in attempt.cards.iter().filter(|_| growth >= 1.0) {
         let usable = card.bytes.saturating_sub(needs.beside());
         let soonest = judged.iter_mut().filter_map(|j| j.full_after(usable)).min();

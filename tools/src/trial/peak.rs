@@ -5,7 +5,7 @@ use crate::analyze::Judged;
 use crate::error::Error;
 use serde_json::{Value, json};
 use strandline::event::DeviceId;
-use strandline::report::Process;
+use strandline::report::{Facts, Namesakes, Process};
 
 /// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
 /// for each of two cuBLAS handles, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are
@@ -19,6 +19,8 @@ pub(super) const NCCL: u64 = 770 << 20;
 pub(crate) struct Peak {
     /// What the process is called, where there are several.
     pub(crate) process: Option<String>,
+    /// The same, for people: its rank.
+    pub(crate) who: Option<String>,
     pub(crate) device: u8,
     pub(crate) allocated: u64,
     pub(crate) reserved: u64,
@@ -75,6 +77,7 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
         });
         Peak {
             process: name.clone(),
+            who: name.as_ref().map(|_| Facts::of(p.replay).name(Namesakes::None)),
             device: d.id.0,
             allocated: d.peak_allocated.bytes.0,
             reserved: d.peak_reserved.bytes.0,

@@ -10,7 +10,7 @@ function all() {
   document.documentElement.dataset.grows = leak ? leak.certainty : "";
   $("timeline-title").textContent = stepless() ? `Memory (no ${unit()} ended)` : `Memory at the end of each ${unit()}`;
   const isAfter = lane.d.peak_step > lane.p.steps && !lane.d.oom;
-  $("within-title").textContent = stepless() ? "Memory over the whole run" : isAfter ? `Memory from the last ${unit()} to the end` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
+  $("within-title").textContent = stepless() ? "Memory over the whole run" : isAfter ? `Memory from the last ${unit()} until the job ended` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
   $("ages-title").textContent = `Memory held ${after()}${stepless() ? "" : `, by the ${unit()} that allocated it`}`;
   $("which").firstChild.textContent = after();
   $("hint").textContent = `Click ${/^[aeiou]/.test(unit()) ? "an" : "a"} ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;
@@ -31,7 +31,7 @@ lanes.forEach((l, i) => { const o = el("option", (processes.length > 1 ? l.name 
 $("lane").hidden = lanes.length < 2;
 $("lane").value = lanes.indexOf(lane);
 $("lane").onchange = e => { lane = lanes[e.target.value]; begin(); };
-choice("by", [["site", "by line"], ["stream", "by stream"], ["phase", "by phase"], ["class", "by class"]], by, k => { by = k; steps(); moment(); });
+choice("by", [["site", "by line"], ["stream", "by stream"], ["phase", "by phase"], ["class", "by kind"]], by, k => { by = k; steps(); moment(); });
 choice("which", [["end", "at the end"], ["at_peak", "at the peak"]], which, k => { which = k; root = null; flame(); });
 $("whole").onclick = () => { root = null; flame(); };
 $("fold").onclick = () => { fold = !fold; root = null; $("fold").setAttribute("aria-pressed", String(fold)); flame(); };
