@@ -99,6 +99,33 @@ fn a_recording_of_which_events_are_missing_says_so() {
 }
 
 #[test]
+fn a_change_that_makes_no_room_for_what_failed_is_told_as_such() {
+    let folder = Folder::new("advise-oom");
+    let script = folder.join("train.py");
+    let job = "import sys, torch\nsys.path.insert(0, 'tests/python')\nimport advised\nadvised.late_zero_grad(True)\n\
+               torch.empty(1 << 36, dtype=torch.uint8, device='cuda')\n";
+    fs::write(&script, job).expect("written");
+    let place = folder.join("recorded");
+    let (script, place) = (script.to_str().expect("UTF-8"), place.to_str().expect("UTF-8"));
+    let mut run = Command::new(command());
+    run.args(["run", "--simulate", "8GiB", "-q", "-o", place, "--", "python", script]).current_dir(root());
+    let run = run.env("STRANDLINE_CACHE", cache()).stdin(Stdio::null()).output().expect("it starts");
+    assert_eq!(run.status.code(), Some(1), "{run:?}");
+    let told = strandline(&["advise", place]);
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        told.contains("ADVICE")
+            && told.contains("note memory ran out in step")
+            && told.contains("which needed 64."),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("and the job can use 8.0 GiB: no one of these changes makes room for that"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_recording_without_blocks_is_bad_usage() {
     let folder = Folder::new("advise-none");
     let output =

@@ -186,7 +186,7 @@ fn perfetto_has_memory_steps_phases_streams_and_findings() {
     }
     let said = read[2].to_string();
     assert!(
-        said.contains("memory grows every step") || said.contains("on a side stream and still kept"),
+        said.contains("memory grows every step") || said.contains("memory from a side stream is kept"),
         "{said}"
     );
     assert_eq!(read[3], serde_json::json!([]), "nothing was misunderstood");

@@ -3,9 +3,9 @@
 use super::model::Process;
 use super::style::Style;
 use super::text::{in_step, place};
-use super::units::{plural, size};
+use super::units::{plural, size, thousands};
 use crate::advise::Advice;
-use crate::detect::Outcome;
+use crate::detect::{Outcome, final_oom};
 use crate::event::{DeviceId, total};
 use crate::replay::{Peak, PhaseKind};
 use serde_json::{Value, json};
@@ -65,6 +65,7 @@ impl Advised {
                 format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
             lines.extend(style.wrap("    peak   ", &without));
         }
+        lines.extend(self.too_little(p, style));
         lines.extend(self.missing(style));
         lines.join("\n") + "\n"
     }
@@ -83,6 +84,27 @@ impl Advised {
             size(bytes)
         );
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
+    }
+
+    /// That an allocation failed which none of the changes alone makes room for.
+    fn too_little(&self, p: &Process<'_>, style: Style) -> Vec<String> {
+        let Some((_, o)) = final_oom(p.replay).filter(|(device, _)| *device == self.device) else {
+            return Vec::new();
+        };
+        let needed = o.allocated.0.saturating_add(o.requested.0);
+        let saved = self.all.iter().map(|a| a.peak.0.saturating_sub(a.without.0)).max().unwrap_or(0);
+        let Some(room) = p.replay.usable(self.device).filter(|room| needed.saturating_sub(saved) > room.0)
+        else {
+            return Vec::new();
+        };
+        let what = format!(
+            "memory ran out in {} {}, which needed {} in all, and the job can use {}: no one of these changes makes room for that",
+            p.replay.step_source().noun(),
+            thousands(o.step.into()),
+            size(needed),
+            size(room.0)
+        );
+        style.wrap("  note     ", &what)
     }
 
     /// What is said where the recording is not whole.
