@@ -181,11 +181,17 @@ impl Turns {
         *self = Turns { passes: std::mem::take(&mut self.passes), ..Turns::default() };
     }
 
-    /// Whose backwards were called from these places. Of several, the one whose turn it is.
+    /// Whose backwards were called from these places. Of several, the one whose turn it is: of those that ran since the marker's last turn
+    /// began, the one that ran longest ago.
     fn whose(&self, sites: [u32; 2]) -> Option<&Party> {
-        let marker =
-            self.parties.iter().find(|p| p.label == self.marker && self.held > 0 && p.recent == sites);
-        marker.or_else(|| self.parties.iter().filter(|p| p.recent == sites).max_by_key(|p| p.last))
+        let mut all = self.parties.iter().filter(|p| p.recent == sites);
+        let marker = self.party(self.marker).filter(|m| self.once && m.recent == sites);
+        if let Some(m) = marker {
+            let round = self.beats.saturating_sub(u64::from(m.gap) + u64::from(self.held));
+            return all.filter(|p| p.last >= round.min(m.last)).min_by_key(|p| p.last);
+        }
+        let marker = all.clone().find(|p| p.label == self.marker && self.held > 0);
+        marker.or_else(|| all.by_ref().max_by_key(|p| p.last))
     }
 
     /// A new party.
