@@ -26,6 +26,9 @@ fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, 
     let report = report(&ran.recording()).whole();
     let (verdict, reason) = report.verdict();
     assert_eq!(verdict, "oom", "{reason}");
+    let advice = strandline(&["advise".as_ref(), ran.recording().as_os_str()]);
+    let advice = advice.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(advice.contains(" and failed") && advice.contains(": this peak does not include it"), "{advice}");
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // After one step nobody can rule a leak out, and nothing is known of what comes after the last one.
@@ -116,6 +119,12 @@ fn a_leak_that_leaves_only_pieces() {
             && words.contains("; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets PyTorch join them"),
         "{text}"
     );
+    // What is suppressed is the cause all the same.
+    let words = ["report", "--fail-on-leak", "--allow-growth", "1GiB/step"].map(AsRef::as_ref);
+    let text = strandline(&[&words[..], &[ran.recording().as_os_str()]].concat());
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = "strandline: OUT OF MEMORY. Growth that is suppressed by --allow-growth 1 GiB/step filled the GPU; memory grows by ";
+    assert!(words.starts_with(first) && !words.contains(" try "), "{text}");
 }
 
 #[test]

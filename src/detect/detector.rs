@@ -2,7 +2,7 @@
 
 use super::births::{BIRTHS, TICKS};
 use super::case::{Case, Place};
-use super::certainty::Certainty;
+use super::certainty::{Bound, Certainty};
 use super::check::{Check, Context};
 use super::finding::Finding;
 use super::forecast::Rate;
@@ -119,6 +119,17 @@ impl Detector {
     /// Everything that was ever said, also what was withdrawn: what stands first, the surest first.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+
+    /// Of an earlier step: takes over how large what is bounded will be, where only the findings on the whole recording tell.
+    pub fn take_bounds(&mut self, whole: &[Finding]) {
+        for f in &mut self.findings {
+            let same = whole.iter().find(|g| (g.id, g.kind) == (f.id, f.kind)).and_then(|g| g.bound.clone());
+            let lacks = |b: &Bound| b.bytes.is_none() && same.as_ref().is_some_and(|s| s.source == b.source);
+            if f.bound.as_ref().is_some_and(lacks) {
+                f.bound = same;
+            }
+        }
     }
 
     /// Takes in what is known of each finding beyond the events (see [`refine`]), until the next mark is judged. Call it

@@ -160,7 +160,8 @@ pub struct Finding {
     pub steps_to_oom: Option<StepsToOom>,
     /// The same in seconds; `None` also where no clock tells how long a step takes.
     pub seconds_to_oom: Option<SecondsToOom>,
-    /// Both count what other findings add to the device, too, or what PyTorch reserves beyond the blocks.
+    /// Both count what other findings add to the device, too, what PyTorch reserves beyond the blocks, or a block that is there beside its
+    /// larger successor.
     pub with_others: bool,
     /// Both count that it becomes faster by about the same with each mark.
     pub speeds_up: bool,

@@ -77,6 +77,7 @@ impl Outlook {
             let rate = rate.plus(self.rate.current * part);
             let sooner = forecast::interval(&room, &rate, self.marks);
             let least = forecast::interval(&room.without(self.room.slack), &rate, self.marks).low;
+            f.with_others |= sooner.mid < steps.mid;
             (steps.low, steps.mid) = (steps.low.min(least), steps.mid.min(sooner.mid));
             steps.high = steps.high.min(sooner.high).max(steps.mid);
         }

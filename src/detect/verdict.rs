@@ -88,6 +88,12 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         if let Some(i) = find(&enough).or_else(|| all.iter().position(is_that)) {
             return about(Outcome::Growing, i, sum(&all[i]));
         }
+        // What is suppressed is no accusation, but nothing else is the cause.
+        if let Some(i) = all.iter().position(|f| f.is_suppressed() && enough(f)) {
+            let by = all[i].suppressed_by.as_deref().unwrap_or_default();
+            let why = format!("growth that is suppressed by {by} filled the GPU; {}", sum(&all[i]));
+            return about(Outcome::Oom, i, why);
+        }
         let why =
             post_mortem(replay, device).map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain));
         let too_short = marks(replay) < MIN_MARKS;

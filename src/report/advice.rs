@@ -46,12 +46,14 @@ impl Advised {
             let failed = p.verdict.outcome == Outcome::Oom && self.grown(p) == 0;
             let see = "`strandline report` says why the allocation failed, and what to try";
             let see = if failed { style.wrap("  next   ", see) } else { Vec::new() };
-            let lines = [style.wrap("strandline: ", &what), self.grows(p, style), see, self.missing(style)];
+            let first = style.wrap("strandline: ", &what);
+            let lines = [first, self.failed(p, style), self.grows(p, style), see, self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as u64, "change");
         let each = if self.all.len() > 1 { "each of " } else { "" };
         let mut lines = style.wrap("strandline: ", &format!("ADVICE: {each}{things} would lower {peak}."));
+        lines.extend(self.failed(p, style));
         lines.extend(self.grows(p, style));
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
@@ -74,6 +76,23 @@ impl Advised {
     fn grown(&self, p: &Process<'_>) -> u64 {
         let grown = p.findings.iter().filter(|f| f.device == self.device && f.grows());
         total(grown.map(|f| f.bytes_now))
+    }
+
+    /// What was requested when memory ran out is in no peak.
+    fn failed(&self, p: &Process<'_>, style: Style) -> Vec<String> {
+        let Some((_, o)) = final_oom(p.replay).filter(|(device, _)| *device == self.device) else {
+            return Vec::new();
+        };
+        let short = o.free.map(|free| o.requested.0.saturating_sub(free.0)).filter(|short| *short > 0);
+        let short = short.map(|short| format!(", {} more than the GPU had free", size(short)));
+        let what = format!(
+            "{} was requested in {} {} and failed{}: this peak does not include it",
+            size(o.requested.0),
+            p.replay.step_source().noun(),
+            thousands(o.step.into()),
+            short.unwrap_or_default()
+        );
+        style.wrap("  failed ", &what)
     }
 
     /// What grows is no matter of advice.

@@ -217,6 +217,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
     let filled = match p.verdict.outcome {
         Outcome::Leak => Some("leak"),
         Outcome::Growing if filled => Some("growing"),
+        Outcome::Oom if filled => Some("suppressed"),
         _ => None,
     };
     let m = m.as_ref();

@@ -194,6 +194,8 @@ impl Process<'_> {
             // What grows has not filled it, and is told of below.
             Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
             Outcome::Oom if out_of_memory(self).is_some_and(|m| m.may_leak) => (RAN_OUT, Ink::Bad),
+            // What is suppressed has filled it.
+            Outcome::Oom if self.verdict.finding.is_some() => (RAN_OUT, Ink::Bad),
             Outcome::Oom if self.verdict.too_short => (RAN_OUT, Ink::Bad),
             Outcome::Oom => (NO_LEAK, Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),

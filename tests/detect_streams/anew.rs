@@ -2,7 +2,7 @@
 
 use crate::judged::{CARD, Judged};
 use crate::script::{MAIN, Script};
-use strandline::detect::{Certainty, Finding, Outcome};
+use strandline::detect::{Certainty, Finding, Keeper, Outcome, Testimony};
 use strandline::event::{Block, Body, Bytes};
 
 const KIB: u64 = 1 << 10;
@@ -107,7 +107,9 @@ fn a_block_that_is_made_anew_is_there_twice_below_the_peak_as_well() {
             s.free(5_000, 200 << 20, MAIN);
             s.idle_step();
         }
-        grows(&of(&s))[0].steps_to_oom.expect("the size of the card is known").mid as f64
+        let j = of(&s);
+        assert_eq!(grows(&j)[0].with_others, !frees_first, "the report says why it is full sooner");
+        grows(&j)[0].steps_to_oom.expect("the size of the card is known").mid as f64
     };
     let (twice, once) = ((CARD - (120 << 20)) as f64 / 2.0, (CARD - (260 << 20)) as f64);
     let (told_twice, told_once) =
@@ -249,4 +251,33 @@ fn a_line_is_part_of_one_finding() {
     let of_line = |f: &&Finding| j.lines(f).iter().any(|l| l.ends_with(":1"));
     let all = j.detector.findings().iter().filter(of_line).map(|f| j.lines(f)).collect::<Vec<_>>();
     assert_eq!(all.len(), 1, "{all:?}");
+}
+
+/// `deque(maxlen=1000)`, which the probe counted after the step that is reported.
+#[test]
+fn how_large_what_is_bounded_will_be_is_known_from_the_whole_recording() {
+    let judged = |steps: u32, looked_at: u32| {
+        let mut s = Script::new();
+        for i in 0..u64::from(steps) {
+            s.alloc(10_000 + i * 100_000, 1 << 20, MAIN, 1);
+            s.idle_step();
+        }
+        let deque = Keeper {
+            kind: "deque".into(),
+            bound: Some(1000),
+            length_then: Some(12),
+            length_now: Some(60),
+            looked: Some((60, looked_at)),
+            blocks: 12,
+            ..Keeper::default()
+        };
+        let mut j = of(&s);
+        j.detector.hear(|_| Testimony { keepers: vec![deque.clone()], known: None });
+        j
+    };
+    let bytes = |j: &Judged| j.standing()[0].bound.as_ref().expect("a bound").bytes;
+    let (mut then, whole) = (judged(20, u32::MAX), judged(60, 60));
+    assert_eq!((bytes(&then), bytes(&whole)), (None, Some(1000 << 20)));
+    then.detector.take_bounds(whole.detector.findings());
+    assert_eq!(bytes(&then), Some(1000 << 20));
 }

@@ -42,12 +42,11 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}), pinned in {} {noun}s since {noun} {}, were never freed. Each {noun} adds {}, and this has not slowed down. Pinned memory is host RAM, not GPU memory; its peak was {}",
+            "{} ({}), pinned in {} {noun}s since {noun} {}, were never freed, and this has not slowed down. Pinned memory is host RAM, not GPU memory; its peak was {}",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             thousands(marks.into()),
             thousands(first.into()),
-            size(rate as u64),
             size(replay.calls().pinned.peak.0),
         ),
         sites,

@@ -98,8 +98,6 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
         }
         let first = kept.iter().map(|k| k.last).min().unwrap_or(0);
         let last = kept.iter().map(|k| k.last).max().unwrap_or(0);
-        // Streams that were used one after the other: so much more with each.
-        let rate = if last > first { free as f64 / f64::from(last - first + 1) } else { 0.0 };
         let streams: Vec<StreamId> = kept.iter().map(|k| k.stream).collect();
         let mut sites = Sites::default();
         sites.add(SiteId(site), free, kept.len() as u64);
@@ -109,6 +107,8 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
             n => format!(", {once}{} each", size(free / n as u64)),
         };
         let growing = growing(replay.steps(), &kept, free);
+        // Streams that are used one after the other: so much more with each.
+        let rate = growing.as_ref().map_or(0.0, |_| free as f64 / f64::from(last - first + 1));
         let note = Note {
             kind: KIND,
             device: d,

@@ -1,6 +1,6 @@
 //! What failed: the first CUDA call that a broken context refused, and the last allocation that a device had no room for.
 
-use super::super::model::{Process, tried};
+use super::super::model::{Facts, Process, tried};
 use super::super::style::{Ink, Style};
 use super::super::units::{plural, size, thousands};
 use super::damage;
@@ -37,7 +37,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let went_on = if went_on { ". The job caught the error and went on" } else { "" };
     let m = post_mortem(p.replay, d.id);
     let is_cause = m.as_ref().is_some_and(|m| m.cause == Cause::Fragmentation);
-    let is_told = is_cause && p.verdict.outcome == Outcome::Oom;
+    let is_verdict = p.verdict.outcome == Outcome::Oom && p.verdict.finding.is_none();
+    let is_told = is_cause && is_verdict;
     let text = format!(
         "{} was requested in {} {}{}{}{}{}{}{went_on}",
         size(o.requested.0),
@@ -70,7 +71,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     for (i, (_, text)) in in_use(p, o, scene, &m).iter().enumerate() {
         out.extend(style.wrap(if i == 0 { "  in use " } else { "         " }, text));
     }
-    if p.verdict.outcome == Outcome::Oom {
+    if is_verdict {
         out.extend(style.wrap("  try    ", m.remedy));
     }
     out
@@ -175,13 +176,19 @@ fn in_use(p: &Process<'_>, o: &OomEvent, scene: Option<&Scene>, m: &PostMortem) 
 fn holder(p: &Process<'_>, o: &OomEvent, h: &Holder) -> Option<String> {
     let site = p.replay.site(h.site)?;
     let grain = p.replay.step_source().noun();
-    let (first, own) = (thousands(h.first_step.into()), h.of_this_step);
+    let own = h.of_this_step;
+    // A snapshot may begin within the job: when what it has then was allocated is not known.
+    let is_older = Facts::of(p.replay).number("first_step").is_some() && h.first_step == 1;
+    let since = match is_older {
+        true => format!("in {grain} 1 of the snapshot or before"),
+        false => format!("since {grain} {}", thousands(h.first_step.into())),
+    };
     let since = match h.first_step < o.step {
         false => format!("in this {grain}"),
         // What little is older is not what filled it.
         true if size(own.0) == size(h.bytes.0) => format!("in this {grain}"),
-        true if own.0 > 0 => format!("since {grain} {first} ({} of it in this {grain})", size(own.0)),
-        true => format!("since {grain} {first}"),
+        true if own.0 > 0 => format!("{since} ({} of it in this {grain})", size(own.0)),
+        true => since,
     };
     let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
     let on = side.map(|_| format!(", {}", stream(p.replay, h.stream))).unwrap_or_default();

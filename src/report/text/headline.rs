@@ -1,7 +1,7 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::later::later;
-use super::super::model::{Ended, Process, Report, capacity, fatal};
+use super::super::model::{Ended, Facts, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
@@ -148,8 +148,18 @@ impl Report<'_> {
             }
         };
         let differ = Ranks::of(self).and_then(|ranks| ranks.summary(self));
-        [Some(text), differ, as_of(p), self.damaged()].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        [Some(text), differ, numbered_anew(p), as_of(p), self.damaged()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
     }
+}
+
+/// Of a snapshot that begins within the job: which step of the job its first one is.
+fn numbered_anew(p: &Process<'_>) -> Option<String> {
+    let first = Facts::of(p.replay).number("first_step")?;
+    Some(format!("Step 1 of this snapshot is step {} of the job.", thousands(first)))
 }
 
 /// Of a past step: that the whole recording has another verdict.
@@ -225,7 +235,8 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
                 format!("{after}{said}.{}", ended.after())
             }
         },
-        Outcome::Oom => match out_of_memory(p) {
+        // Where what is suppressed has filled it, the reason says that.
+        Outcome::Oom => match out_of_memory(p).filter(|_| p.verdict.finding.is_none()) {
             Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
             Some(m) => format!(" ({}){after}{}.", m.short, clause(&m.explain)),
             None if reason.is_empty() => ".".to_owned(),

@@ -97,13 +97,7 @@ fn steps(p: &Process<'_>) -> String {
             let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
                 (Some(seconds), _) => format!("one every {seconds} s"),
                 (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
-                _ if asked == "snapshot" => match Facts::of(p.replay).number("first_step") {
-                    Some(first) => format!(
-                        "as marked in the snapshot; step 1 here is step {} of the job",
-                        thousands(first)
-                    ),
-                    None => "as marked in the snapshot".to_owned(),
-                },
+                _ if asked == "snapshot" => "as marked in the snapshot".to_owned(),
                 _ => "counted by calls of strandline.step()".to_owned(),
             };
             return format!("{} ({by})", plural(n, "step"));

@@ -10,6 +10,7 @@ use crate::say::{self, Progress, shown};
 use crate::share::Share;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use strandline::detect;
 
 /// Judges recordings, several at once, but for what is suppressed, telling on stderr where it is when that takes time. What is
 /// private is folded, where `share` is given: then one after the other, so that numbers are given in the order of the recordings.
@@ -132,6 +133,8 @@ fn until_then(
 ) -> Result<Judged, Error> {
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
     let (share, by) = (judged.share.as_ref(), (Some(until), judged.replay.iterations()));
-    let then = Judged::read_by(&judged.path, None, suppressions, share, by, tell)?;
+    let mut then = Judged::read_by(&judged.path, None, suppressions, share, by, tell)?;
+    then.detector.take_bounds(judged.findings());
+    then.verdict = detect::judge(&then.replay, &then.detector);
     then.measured(tell)
 }

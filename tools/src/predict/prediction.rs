@@ -85,6 +85,11 @@ impl Prediction {
         if buckets > 0 {
             lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP replaces its buckets of gradients before step 2. If step 1 takes less than about 0.1 s, the old ones ({}) may still be allocated in step 2, on some ranks and in some runs. They are counted in what the job NEEDS", size(buckets))));
         }
+        let gpu = format!(
+            "simulated with compute capability {}: cuBLAS's workspaces depend on it",
+            self.needs.capability
+        );
+        lines.extend(style.wrap(&format!("  {:9}", "gpu"), &gpu));
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
@@ -146,7 +151,7 @@ impl Prediction {
         };
         json!({
             "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": self.needs.libraries(), "first_buckets_bytes": self.needs.first_buckets(), "steps": self.needs.steps,
-            "ended": self.needs.ended(), "devices": self.needs.peaks.iter().map(Peak::json).collect::<Vec<_>>(),
+            "ended": self.needs.ended(), "compute_capability": self.needs.capability, "devices": self.needs.peaks.iter().map(Peak::json).collect::<Vec<_>>(),
             "cards": self.cards.iter().map(card).collect::<Vec<_>>(), "verdict": self.needs.job.outcome.name(), "reason": self.needs.job.reason,
             "tried": self.changes.iter().map(|c| c.json(&self.needs)).collect::<Vec<_>>(),
         })

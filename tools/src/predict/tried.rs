@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::error::Error;
 use crate::job::Job;
-use crate::trial::{Attempt, Card, Needs, RunsFolder, Tried, Try, aside};
+use crate::trial::{Attempt, Card, Made, Needs, RunsFolder, Tried, Try, aside};
 use serde_json::{Value, json};
 use std::path::Path;
 use strandline::event::printable;
@@ -13,8 +13,8 @@ use strandline::report::{Style, size};
 pub(super) struct Change {
     /// As it was given.
     given: String,
-    /// What of the command was changed, in words.
-    place: String,
+    /// What of the command was changed.
+    made: Made,
     /// What the job needs with it, or its status and last lines where it fails.
     result: Result<Needs, (u8, Vec<String>)>,
 }
@@ -31,7 +31,7 @@ pub(super) fn all(options: &cli::Predict, simulated: &Path, cards: &[Card]) -> R
     let folder = RunsFolder::make(None, &name)?;
     let one = |(number, change): (u32, &Try)| {
         let (mut command, mut variables) = (options.command.clone(), Vec::new());
-        let place = change.make(&mut command, &mut variables)?;
+        let made = change.make(&mut command, &mut variables)?;
         let attempt = Attempt {
             command: &command,
             variables,
@@ -46,7 +46,7 @@ pub(super) fn all(options: &cli::Predict, simulated: &Path, cards: &[Card]) -> R
             (Tried::Failed { status, .. }, lines) => Err((status, lines)),
             (Tried::Unused, _) => Err((0, vec!["it used no GPU memory".to_owned()])),
         };
-        Ok(Change { given: change.given.clone(), place, result })
+        Ok(Change { given: change.given.clone(), made, result })
     };
     (1..).zip(&options.tries).map(one).collect()
 }
@@ -62,13 +62,11 @@ impl Change {
                     (std::cmp::Ordering::Equal, _) => "as much as without this change".to_owned(),
                     (std::cmp::Ordering::Greater, by) => format!("{by} more"),
                 };
-                let is_added = self.place.starts_with("added");
-                let instead = if is_added { "" } else { "instead of " };
-                format!("needs {}, {than} ({instead}{})", size(now), self.place)
+                format!("needs {}, {than} ({})", size(now), self.made.instead())
             }
             Err((status, lines)) => {
                 let last = lines.last().map(|l| format!(": {}", printable(l))).unwrap_or_default();
-                format!("the job fails with this change, status {status}{last} ({})", self.place)
+                format!("the job fails with this change, status {status}{last} ({})", self.made.place())
             }
         };
         style.wrap("  try      ", &format!("{}: {told}", printable(&self.given)))
@@ -82,7 +80,7 @@ impl Change {
         let failed =
             self.result.as_ref().err().map(|(status, lines)| json!({ "status": status, "output": lines }));
         json!({
-            "change": self.given, "replaced": self.place, "needed_bytes": needs.map(Needs::bytes), "saved_bytes": saved,
+            "change": self.given, "replaced": self.made.place(), "needed_bytes": needs.map(Needs::bytes), "saved_bytes": saved,
             "peak_allocated_bytes": peaks.map(|p| p.0), "peak_reserved_bytes": peaks.map(|p| p.1), "failed": failed,
         })
     }

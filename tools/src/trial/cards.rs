@@ -80,11 +80,11 @@ pub(crate) enum Fits {
 }
 
 impl Card {
-    /// The compute capability to simulate for some cards, unless it is the usual one: with 9.0, PyTorch gives cuBLAS workspaces of 32 MiB,
-    /// not of 8. A card that is only a size may be such a one.
-    pub(crate) fn capability(cards: &[Card]) -> Option<&'static str> {
+    /// The compute capability to simulate for some cards: with 9.0, PyTorch gives cuBLAS workspaces of 32 MiB, not of 8. A card that is only a
+    /// size may be such a one.
+    pub(crate) fn capability(cards: &[Card]) -> &'static str {
         let is_hopper = |c: &Card| !CARDS.iter().any(|(name, _)| *name == c.name) || c.name.starts_with("H");
-        cards.iter().any(is_hopper).then_some("9.0")
+        if cards.iter().any(is_hopper) { "9.0" } else { "8.0" }
     }
 
     /// Whether a job fits that allocates and reserves so much at most, beside what else a process takes of a card.
@@ -130,8 +130,8 @@ mod tests {
             let cards: Vec<Card> = texts.iter().filter_map(|t| t.parse().ok()).collect();
             Card::capability(&cards)
         };
-        assert_eq!(of(&["a100", "4090"]), None);
-        assert_eq!((of(&["a100", "h100"]), of(&["24GiB"])), (Some("9.0"), Some("9.0")));
+        assert_eq!(of(&["a100", "4090"]), "8.0");
+        assert_eq!((of(&["a100", "h100"]), of(&["24GiB"])), ("9.0", "9.0"));
     }
 
     #[test]

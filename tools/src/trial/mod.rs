@@ -17,5 +17,5 @@ pub(crate) use needs::{Attempt, Needs, Tried, attempt};
 pub(crate) use peak::Peak;
 pub(crate) use place::{Place, find as find_place};
 pub(crate) use settled::Why;
-pub(crate) use tries::Try;
+pub(crate) use tries::{Made, Try};
 pub(crate) use vary::Vary;

@@ -58,6 +58,8 @@ pub(crate) struct Needs {
     pub(crate) job: JobVerdict,
     /// Bytes that every step adds, of the process that grows fastest; 0: nothing grows.
     pub(crate) growth: f64,
+    /// The compute capability that was simulated.
+    pub(crate) capability: String,
     /// After how many steps in all it fills cards, by their bytes, as a report of the job on such a card says.
     full_after: BTreeMap<u64, u64>,
 }
@@ -141,10 +143,9 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
     if let Some(devices) = attempt.devices {
         variables.push((format!("{}DEVICES", env::SIMULATOR_PREFIX), devices.to_string().into()));
     }
-    let capability = format!("{}CC", env::SIMULATOR_PREFIX);
-    if let Some(newer) = Card::capability(attempt.cards).filter(|_| std::env::var_os(&capability).is_none()) {
-        variables.push((capability, newer.into()));
-    }
+    let name = format!("{}CC", env::SIMULATOR_PREFIX);
+    let capability = std::env::var(&name).unwrap_or_else(|_| Card::capability(attempt.cards).to_owned());
+    variables.push((name, capability.clone().into()));
     variables.extend(attempt.variables);
     let job = Job::new(attempt.command, Some(simulated));
     let library = Library::place(&attempt.folder)?;

@@ -45,8 +45,35 @@ impl FromStr for Try {
     }
 }
 
+/// What of a command was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// What this names, in words, has another value.
+    Replaced(String),
+    /// Words were added at its end.
+    Added,
+}
+
+impl Made {
+    /// In words, after what came of it: `instead of the value of --optim, which was adamw`.
+    pub(crate) fn instead(&self) -> String {
+        match self {
+            Made::Replaced(_) => format!("instead of {}", self.place()),
+            Made::Added => self.place().to_owned(),
+        }
+    }
+
+    /// What was changed.
+    pub(crate) fn place(&self) -> &str {
+        match self {
+            Made::Replaced(what) => what,
+            Made::Added => "added to the command",
+        }
+    }
+}
+
 impl Try {
-    /// Changes the job; what was changed, in words.
+    /// Changes the job; what was changed.
     ///
     /// # Errors
     /// The command has no such option, with the status of bad usage.
@@ -54,16 +81,16 @@ impl Try {
         &self,
         command: &mut Vec<OsString>,
         variables: &mut Vec<Variable>,
-    ) -> Result<String, Error> {
+    ) -> Result<Made, Error> {
         match &self.how {
             How::Set(name, value) => {
                 let place = place::find_given(command, name)?;
                 place.put(value, command, variables);
-                Ok(place.describe())
+                Ok(Made::Replaced(place.describe()))
             }
             How::Add(words) => {
                 command.extend(words.iter().cloned());
-                Ok("added to the command".to_owned())
+                Ok(Made::Added)
             }
         }
     }
@@ -82,10 +109,11 @@ mod tests {
         };
         let (line, told) = made("optim=sgd").expect("it is there");
         assert_eq!(
-            (line.as_str(), told.as_str()),
-            ("t.py --optim sgd -x", "the value of --optim, which was adamw")
+            (line.as_str(), &*told.instead()),
+            ("t.py --optim sgd -x", "instead of the value of --optim, which was adamw")
         );
-        assert_eq!(made("--bf16 --lr=1").expect("it is added").0, "t.py --optim adamw -x --bf16 --lr=1");
+        let added = ("t.py --optim adamw -x --bf16 --lr=1".to_owned(), Made::Added);
+        assert_eq!(made("--bf16 --lr=1").expect("it is added"), added);
         assert_eq!(made("other=1").expect_err("it is not there").exit_status(), 2);
         assert!("fp16".parse::<Try>().is_err());
     }
