@@ -199,5 +199,5 @@ fn patterns_of_optimizers() {
 
 #[test]
 fn optimizers_that_do_not_run_in_each_iteration() {
-    counts_each("unequal", 28);
+    counts_each("unequal", 30);
 }

@@ -117,7 +117,7 @@ impl Advised {
             return Vec::new();
         };
         let what = format!(
-            "memory ran out in {} {}, which needed {} in all, and the job can use {}: no one of these changes makes room for that",
+            "none of these changes alone makes room for that: {} {} needed {}, and the job can use {}",
             p.replay.step_source().noun(),
             thousands(o.step.into()),
             size(needed),

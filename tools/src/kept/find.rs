@@ -66,13 +66,16 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let tree = scope::parse(source_text).filter(|t| scope::is_shallow(t.root_node()));
     let Some(tree) = tree else { return Found::Nothing };
     let source = Source::new(source_text, tree.root_node());
-    let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
+    let mut all = match keeper.each {
+        true => hooks::registered_each(&source, keeper),
+        false => library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper)),
+    };
     all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
     let others = [hooks::registered, hooks::begun, hooks::made, instances::given];
     for handed in
         others.into_iter().chain([otherwise::by_keys, otherwise::by_comprehension, otherwise::by_decorator])
     {
-        if all.is_empty() {
+        if all.is_empty() && !keeper.each {
             all = handed(&source, keeper);
         }
     }

@@ -14,23 +14,49 @@ const TENSORS: [&str; 2] = ["Tensor", "Parameter"];
 
 /// Calls that hand a function to whoever keeps it, where a variable of that function is the keeper.
 pub(super) fn registered<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    if TENSORS.contains(&keeper.type_name.as_str()) { of_function(source, keeper) } else { Vec::new() }
+}
+
+/// Calls that hand on a function, or an object or a method of it, where each that is handed on has a container of its own: the keeper is one of these.
+pub(super) fn registered_each<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    let Some(class) = keeper.class.as_deref().filter(|_| keeper.kind == "attribute") else {
+        return of_function(source, keeper);
+    };
+    let makes = || source.all("call").iter().filter(|c| called(source, **c) == class).copied();
+    let named = makes().filter_map(|c| {
+        let left = c.parent().filter(|p| p.kind() == "assignment").and_then(|p| part(p, "left"))?;
+        (left.kind() == "identifier").then(|| uses(source, left)).map(|all| all.collect::<Vec<_>>())
+    });
+    let handed = makes().chain(named.flatten()).filter_map(|n| {
+        let method = n.parent().filter(|p| p.kind() == "attribute");
+        call_of(method.unwrap_or(n)).filter(|c| registers(called(source, *c)))
+    });
+    handed.map(Add::of).collect()
+}
+
+/// Calls that hand on the function that has the keeper as a variable.
+fn of_function<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let is_one = matches!(keeper.kind.as_str(), "closure" | "default");
-    let function =
-        keeper.function.as_deref().filter(|_| is_one && TENSORS.contains(&keeper.type_name.as_str()));
+    let function = keeper.function.as_deref().filter(|_| is_one);
     let Some(function) = function.and_then(|f| source.function(f, keeper.first_line)) else {
         return Vec::new();
     };
     let calls: Vec<Node<'t>> = match part(function, "name") {
         None => call_of(function).into_iter().collect(),
-        Some(name) => {
-            let text = source.text(name);
-            let owner = source.owner(name, text);
-            let is_it = |n: &&Node<'t>| source.text(**n) == text && source.owner(**n, text) == owner;
-            source.all("identifier").iter().filter(is_it).filter_map(|n| call_of(*n)).collect()
-        }
+        Some(name) => uses(source, name).filter_map(call_of).collect(),
     };
-    let keeps = calls.into_iter().filter(|c| registers(called(source, *c)));
-    keeps.map(Add::of).collect()
+    calls.into_iter().filter(|c| registers(called(source, *c))).map(Add::of).collect()
+}
+
+/// Where a name is used that belongs to the same scope.
+fn uses<'a, 't>(source: &'a Source<'t>, name: Node<'t>) -> impl Iterator<Item = Node<'t>> + 'a {
+    let text = source.text(name);
+    let owner = source.owner(name, text);
+    source
+        .all("identifier")
+        .iter()
+        .copied()
+        .filter(move |n| source.text(*n) == text && source.owner(*n, text) == owner)
 }
 
 /// Calls that begin a thread, or a task for a coroutine.
@@ -172,6 +198,34 @@ mod tests {
         let source = format!("{class}for e in range(9):\n    P.register_parametrization(l, 'w', Wrap(1))\n");
         is(&source, &kept(&[2, 4]), 4, "P.register_parametrization(l, 'w', Wrap(1))");
         none(&source.replace("register_parametrization", "train"), &kept(&[2, 4]));
+    }
+
+    #[test]
+    fn what_has_a_container_of_its_own_is_kept_by_its_registration() {
+        let source = "def probe():\n    acts = {}\n    def save(m, a, o): acts.setdefault(m, o)\n    net.register_forward_hook(save)\n";
+        let keeper = |each| Keeper {
+            kind: "closure".into(),
+            function: Some("probe.<locals>.save".into()),
+            first_line: Some(3),
+            each,
+            ..global("acts", "dict")
+        };
+        let remedy = is(source, &keeper(true), 4, "net.register_forward_hook(save)");
+        assert!(remedy.contains("remove()"), "{remedy}");
+        is(source, &keeper(false), 3, "acts.setdefault(m, o)");
+        none(&source.replace("net.register_forward_hook(save)", "net(save)"), &keeper(true));
+        let class = "class Rec:\n    def __init__(self): self.out = {}\n    def hook(self, m, a, o): self.out.setdefault(m, o)\n";
+        let of_object = Keeper { each: true, ..attribute("Rec", "out", "dict") };
+        is(
+            &format!("{class}net.register_forward_hook(Rec().hook)\n"),
+            &of_object,
+            4,
+            "net.register_forward_hook(Rec().hook)",
+        );
+        let named =
+            format!("{class}def probe():\n    rec = Rec()\n    net.register_forward_hook(rec.hook)\n");
+        is(&named, &of_object, 6, "net.register_forward_hook(rec.hook)");
+        none(class, &of_object);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Keeper {
     pub(crate) rebound: bool,
     /// The tensors are its entries themselves.
     pub(crate) direct: bool,
+    /// There are more and more such containers, one for each entry of what grows; this one does not grow.
+    pub(crate) each: bool,
     /// Nothing says that it gets more and more: it was found once, and what only sets an entry may have put it there.
     pub(crate) once: bool,
     /// And a backward may still go through that graph: nothing that it saved was seen to have been changed in place since.

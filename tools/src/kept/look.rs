@@ -36,6 +36,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         graph: is("graph"),
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
         direct: is("direct"),
+        each: false,
         once: is("once"),
         awaited: is("awaited"),
         trains: false,
@@ -46,6 +47,19 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         is_shared: false,
         allocated: Vec::new(),
     })
+}
+
+/// Whether a container on the way is one of many, each for an entry of a container of a package's that grows, as hooks of a module are: it has fewer
+/// entries than there are blocks of those that were asked about.
+fn is_for_each(of: &Value, told: &Value, is_own: &dyn Fn(&str) -> bool) -> bool {
+    let count = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64);
+    let outer = told.get("scope").and_then(|s| s.get("file")).and_then(Value::as_str);
+    let (Some(outer), Some(entries), Some(grown)) = (outer, count(of, "entries"), count(told, "entries"))
+    else {
+        return false;
+    };
+    let blocks = count(of, "blocks").unwrap_or(0);
+    !is_own(outer) && entries < blocks && grown >= blocks
 }
 
 /// Where is looked.
@@ -98,7 +112,8 @@ impl Look<'_> {
                 source: text,
                 remedy,
             };
-            match self.at(&Keeper { also, ..keeper(scope, of, told)? }, file, is_own) {
+            let each = is_for_each(of, told, is_own);
+            match self.at(&Keeper { also, each, ..keeper(scope, of, told)? }, file, is_own) {
                 Some((file, Found::One(statement, _))) => return Some((at(&file, statement), Vec::new())),
                 Some((file, Found::Each(all))) => {
                     let (one, other) = self.apart(&file, all)?;

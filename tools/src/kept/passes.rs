@@ -39,18 +39,24 @@ impl Parsed {
         Some(Parsed { text, tree })
     }
 
-    /// Whether a loop of this function runs a line and steps: itself, or what that line calls (`is_stepping`, to which this function's own steps are
-    /// added). A loop that only gathers gradients does not. `None` where that cannot be told.
-    pub(crate) fn repeats_steps(&self, function: &str, line: u32, is_stepping: &mut bool) -> Option<bool> {
+    /// How many loops of this function run a line and step: themselves, or what that line calls (`is_stepping`, to which this function's own steps
+    /// are added). A loop that only gathers gradients does not. `None` where that cannot be told.
+    pub(crate) fn loops(&self, function: &str, line: u32, is_stepping: &mut bool) -> Option<usize> {
         let place = self.place(function, line)?;
         let is_step = |n: Node<'_>| {
             let called = part(n, "function").and_then(|f| part(f, "attribute"));
             n.kind() == "call" && called.is_some_and(|name| &self.text[name.byte_range()] == "step")
         };
         let steps = |body: Node<'_>| below(body, &|_| true).into_iter().any(is_step);
-        let repeats = place.blocks.iter().any(|b| b.is_loop && (*is_stepping || steps(b.body)));
+        let loops = place.blocks.iter().filter(|b| b.is_loop && (*is_stepping || steps(b.body))).count();
         *is_stepping |= steps(place.body);
-        Some(repeats)
+        Some(loops)
+    }
+
+    /// Whether a line has `a if x else b`.
+    pub(crate) fn chooses(&self, line: u32) -> bool {
+        let all = below(self.tree.root_node(), &|n| has(n, line));
+        all.into_iter().any(|n| n.kind() == "conditional_expression" && has(n, line))
     }
 
     /// How a pass comes to two lines of a function, and whether it is the second of them that each pass comes to.
@@ -231,13 +237,14 @@ mod tests {
     fn loops() {
         let text = "def f():\n  a()\n  for x in y:\n    if x:\n      b()\n  while c():\n    o.step()\n";
         let parsed = Parsed::of(text.to_owned()).unwrap();
-        let all =
-            |steps: bool| [2, 3, 5, 6, 7].map(|line| parsed.repeats_steps("f", line, &mut steps.clone()));
-        assert_eq!(all(false), [Some(false), Some(false), Some(false), None, Some(true)]);
-        assert_eq!(all(true), [Some(false), Some(false), Some(true), None, Some(true)]);
+        let all = |steps: bool| [2, 3, 5, 6, 7].map(|line| parsed.loops("f", line, &mut steps.clone()));
+        assert_eq!(all(false), [Some(0), Some(0), Some(0), None, Some(1)]);
+        assert_eq!(all(true), [Some(0), Some(0), Some(1), None, Some(1)]);
         let mut steps = false;
-        assert_eq!(parsed.repeats_steps("g", 2, &mut steps), None);
-        parsed.repeats_steps("f", 2, &mut steps);
+        assert_eq!(parsed.loops("g", 2, &mut steps), None);
+        parsed.loops("f", 2, &mut steps);
         assert!(steps, "it has a step");
+        let chosen = Parsed::of("a() if x else b()\nc()\n".to_owned()).unwrap();
+        assert_eq!([1, 2].map(|line| chosen.chooses(line)), [true, false]);
     }
 }

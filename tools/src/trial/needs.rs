@@ -175,7 +175,7 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
         |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
     let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
     let (job, peaks, full_after) = (report.job(), peaks(&judged)?, BTreeMap::new());
-    let mut needs = Needs { peaks, steps, noun, ended: why, job, growth, full_after };
+    let mut needs = Needs { peaks, steps, noun, ended: why, job, growth, capability, full_after };
     for card in attempt.cards.iter().filter(|_| growth >= 1.0) {
         let usable = card.bytes.saturating_sub(needs.beside());
         let soonest = judged.iter_mut().filter_map(|j| j.full_after(usable)).min();
