@@ -180,7 +180,7 @@ fn holder(p: &Process<'_>, o: &OomEvent, h: &Holder) -> Option<String> {
     // A snapshot may begin within the job: when what it has then was allocated is not known.
     let is_older = Facts::of(p.replay).number("first_step").is_some() && h.first_step == 1;
     let since = match is_older {
-        true => format!("in {grain} 1 of the snapshot or before"),
+        true => format!("since {grain} 1 of the snapshot or earlier"),
         false => format!("since {grain} {}", thousands(h.first_step.into())),
     };
     let since = match h.first_step < o.step {

@@ -9,6 +9,8 @@ use strandline::event::Frame;
 const OWNED: [&str; 3] = [", a local of ", ", a closure of ", ", a default of "];
 /// The same of a closure whose variable is not known.
 const CLOSURE: &str = "a closure of ";
+/// What stands for a class of the job's own, before its number.
+const CLASS: &str = "YourClass";
 
 #[derive(Default)]
 pub(super) struct Fold {
@@ -102,7 +104,13 @@ impl Fold {
     }
 
     fn class(&mut self, name: &str) -> String {
-        if TYPES.has(name) { name.to_owned() } else { self.number(name, "YourClass", "") }
+        if TYPES.has(name) { name.to_owned() } else { self.number(name, CLASS, "") }
+    }
+
+    /// A name in the job's source: of a class that was folded before, the same as there.
+    pub(super) fn name(&mut self, name: &str) -> String {
+        let class = self.folded.get(&(CLASS, name.to_owned())).cloned();
+        class.unwrap_or_else(|| self.number(name, "name", ""))
     }
 
     /// A holder: who owns what, by numbers.

@@ -52,7 +52,7 @@ impl Fold {
                         () if is_prefix => {}
                         () if first.is_ascii_digit() => out.push('…'),
                         () if PUBLIC.has(word) => out.push_str(word),
-                        () => out.push_str(&self.number(word, "name", "")),
+                        () => out.push_str(&self.name(word)),
                     }
                     end
                 }
@@ -98,6 +98,9 @@ mod tests {
         assert_eq!(said("d['secret'] = f\"it's {secret}\" + x[12] # secret"), "name4[…] = … + name5[…]");
         assert_eq!(said(r#"log('a\'secret', """se"cret""", b'secret)"#), "name6(…, …, …");
         assert_eq!(said("gehei\u{df} += 0x5ec"), "name7 += …");
+        let counted = serde_json::json!({ "name": "Secrets.all" });
+        assert_eq!(fold.counted(&counted)["name"], "YourClass1.name8");
+        assert_eq!(fold.statement("Secrets.all.append(x)"), "YourClass1.name8.append(name5)");
     }
 
     #[test]

@@ -343,6 +343,9 @@ fn stack(r: &Rank, site: usize) -> Vec<Line<'static>> {
     let Some(s) = r.sites.get(site.min(r.sites.len().saturating_sub(1))) else { return Vec::new() };
     let what = format!(" {} in {} · {}", size(s.bytes), plural(s.blocks, "block"), s.place);
     let mut lines = vec![Line::styled(what, Style::new().add_modifier(Modifier::BOLD))];
+    if s.stacks > 1 {
+        lines.push(Line::raw(format!(" one of {} stacks that lead there:", s.stacks)));
+    }
     lines.extend(s.stack.iter().map(|f| Line::raw(format!("   {f}"))));
     lines
 }

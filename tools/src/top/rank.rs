@@ -1,10 +1,10 @@
 //! A row of `strandline top`: one device of one process as of a moment, with all that its detail shows; plain data.
 
 use crate::live::Followed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
-use strandline::event::{DeviceId, Frame, StepRow, StreamId, total};
+use strandline::event::{DeviceId, Frame, SiteId, StackId, StepRow, StreamId, total};
 use strandline::replay::{Device, Replay, Site};
 use strandline::report::metrics::{last_folders, place};
 use strandline::report::text::stream;
@@ -110,6 +110,8 @@ pub(super) struct Line {
     pub(super) leaks: bool,
     /// One stack that leads there, innermost first.
     pub(super) stack: Vec<String>,
+    /// Stacks that its live blocks have.
+    pub(super) stacks: usize,
 }
 
 /// The rows of a process: one for each device that it uses, or one without.
@@ -269,10 +271,15 @@ fn sites(p: &Process<'_>, device: DeviceId) -> Vec<Line> {
     largest.truncate(SITES);
     let leaks: Vec<&Finding> =
         p.findings.iter().filter(|f| f.is_active_leak() && f.device == device).collect();
+    let mut stacks: BTreeMap<SiteId, BTreeSet<StackId>> = BTreeMap::new();
+    for h in r.blocks(device).filter(|h| largest.iter().any(|(id, _)| *id == h.site.0)) {
+        stacks.entry(h.site).or_default().insert(h.block.stack);
+    }
     let line = |(id, (bytes, blocks)): (u32, (u64, u64))| {
         let site = r.sites().get(id as usize)?;
+        let stacks = stacks.get(&site.id).map_or(0, BTreeSet::len);
         let leaks = leaks.iter().any(|f| f.sites.iter().any(|s| s.site == site.id));
-        Some(Line { place: place(site), bytes, blocks, leaks, stack: stack(p, site) })
+        Some(Line { place: place(site), bytes, blocks, leaks, stack: stack(p, site), stacks })
     };
     largest.into_iter().filter_map(line).collect()
 }

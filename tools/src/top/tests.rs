@@ -108,6 +108,7 @@ fn job() -> State {
         blocks: 1159,
         leaks,
         stack: vec![format!("/job/{place} forward"), "/job/train.py:88 train".into()],
+        stacks: 2,
     };
     let rank = |n: u64, growth: Option<Growth>| Rank {
         key: (PathBuf::from(format!("h-r{n}.strand")), Some(n as u8)),
@@ -157,10 +158,10 @@ fn a_leak_is_told_with_its_forecast_and_its_line() {
     same(&screen(&state), LEAK);
     press(&mut state, &[KeyCode::Enter, KeyCode::Down, KeyCode::Down]);
     assert_eq!(state.mode, Mode::Stack(1), "there are two lines");
-    let stack = &screen(&state)[5..8];
+    let stack = &screen(&state)[5..9];
     same(
         stack,
-        " 205 MiB in 1,159 blocks · model.py:12\n   /job/model.py:12 forward\n   /job/train.py:88 train",
+        " 205 MiB in 1,159 blocks · model.py:12\n one of 2 stacks that lead there:\n   /job/model.py:12 forward\n   /job/train.py:88 train",
     );
     press(&mut state, &[KeyCode::Esc]);
     same(&screen(&state), LEAK);
