@@ -7,13 +7,13 @@ use super::finding::{BIRTHS, Finding, FindingSite, GrainName, LONGEST_LIFE, REMA
 use super::forecast::{self, Headroom, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
+use super::origins::{Origins, Stacks, born, origins};
 use super::outlook::Outlook;
 use super::policy::Policy;
 use super::severity::Severity;
-use crate::event::{Addr, Bytes, DeviceId, SiteId, StackId, StreamId, total};
+use crate::event::{DeviceId, StreamId, total};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
-use rustc_hash::{FxHashMap, FxHashSet};
-use std::hash::Hash;
+use rustc_hash::FxHashMap;
 
 /// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it: replay buffers
 /// have up to a million entries.
@@ -66,15 +66,10 @@ pub(super) struct Case {
     stood: Option<Finding>,
     /// The most bytes that it ever counted.
     pub(super) most: u64,
-    /// See [`Finding::once`]; and of how many members.
-    once: Vec<Held>,
+    /// From where its blocks came; and of how many members that is known.
+    origins: Origins,
     looked_at: usize,
-    /// See [`FindingSite::stack`].
-    stacks: Stacks,
 }
-
-/// Of a site, the stack from which most of its bytes came.
-type Stacks = FxHashMap<SiteId, StackId>;
 
 impl Case {
     /// A case that begins with `members`, as of the replay's last mark.
@@ -85,11 +80,11 @@ impl Case {
         place: Place,
         members: Vec<Member>,
     ) -> Option<Case> {
-        let (once, stacks) = origins(replay, place, &members);
-        let (finding, outlook) = compose(replay, policy, place, &members, (&once, &stacks), None)?;
+        let origins = origins_of(replay, place, &members);
+        let (finding, outlook) = compose(replay, policy, place, &members, &origins, None)?;
         let (finding, most) = (Finding { id, ..finding }, finding.bytes_now);
         let looked_at = members.len();
-        Some(Case { place, members, finding, outlook, stood: None, most, once, looked_at, stacks })
+        Some(Case { place, members, finding, outlook, stood: None, most, origins, looked_at })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -126,19 +121,18 @@ impl Case {
         // What a job frees on its way out is counted as of its last step.
         let ended = replay.is_torn_down() || replay.ended().is_some();
         if (marks <= FIRST_MARKS || self.looked_at != self.members.len()) && !ended {
-            (self.once, self.stacks) = origins(replay, self.place, &self.members);
+            self.origins = origins_of(replay, self.place, &self.members);
             self.looked_at = self.members.len();
         }
         // What grows now may have begun later, and is counted without what came before that.
         let first = onset(&self.members).map_or(0, first_of);
         let grain = self.place.grain;
-        self.once.retain(|o| {
+        self.origins.once.retain(|o| {
             born(o, grain) >= first
                 && (ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born))
         });
         let before = Some(&self.finding);
-        let Some((new, outlook)) =
-            compose(replay, policy, self.place, &self.members, (&self.once, &self.stacks), before)
+        let Some((new, outlook)) = compose(replay, policy, self.place, &self.members, &self.origins, before)
         else {
             return;
         };
@@ -154,7 +148,8 @@ impl Case {
     /// Nothing of it grows any more. `life`: all of it has ended, after so many marks at most.
     pub(super) fn withdraw(&mut self, replay: &Replay, life: Option<u32>) {
         self.stood = Some(self.finding.clone());
-        let is_once = |h: &Held| self.once.iter().any(|o| o.block.addr == h.block.addr && o.born == h.born);
+        let is_once =
+            |h: &Held| self.origins.once.iter().any(|o| o.block.addr == h.block.addr && o.born == h.born);
         let is_left = |h: &&Held| h.is_old(replay.steps()) && self.has(h.cohort) && !is_once(h);
         let left = total(replay.blocks(self.place.device).filter(is_left).map(|h| h.block.rounded.0));
         self.finding.bytes_now = self.finding.bytes_now.min(left);
@@ -192,7 +187,7 @@ fn compose(
     policy: &Policy,
     place: Place,
     members: &[Member],
-    (once, stacks): (&[Held], &Stacks),
+    origins: &Origins,
     before: Option<&Finding>,
 ) -> Option<(Finding, Outlook)> {
     let mark = place.mark(replay);
@@ -202,11 +197,11 @@ fn compose(
     let onset = onset(members).unwrap_or(mark);
     let marks = mark.saturating_sub(onset) + 1;
     let first_step = first_of(onset);
-    let (sites, bytes_now, blocks_now) = shares(replay, members, once, stacks);
+    let (sites, bytes_now, blocks_now) = shares(replay, members, &origins.once, &origins.stacks);
     let grown = rate.bytes * f64::from(marks);
     let a_second = grown * 1e9 / (replay.last_step_time().0 as f64).max(1.0);
     let is_much = grown >= NO_NUMBERS.0 && a_second >= NO_NUMBERS.1;
-    let (certainty, evidence, sparse) = certainty(members, once, &rate, is_much, before);
+    let (certainty, evidence, sparse) = certainty(members, origins, &rate, is_much, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
     // Of what is made anew again and again nothing waits for the collector.
     let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
@@ -258,7 +253,7 @@ fn compose(
         last_step: mark,
         explain: String::new(),
         sites,
-        once: once.iter().map(|h| h.block.addr).collect(),
+        once: origins.once.iter().map(|h| h.block.addr).collect(),
     };
     finding.explain = explain(&Grown { replay, finding: &finding, members, mark });
     if waits && certainty >= Certainty::Growing {
@@ -271,7 +266,7 @@ fn compose(
 /// How sure it is, and on what that rests; and whether it is [`Finding::sparse`]. What once was sure stays it.
 fn certainty(
     members: &[Member],
-    once: &[Held],
+    origins: &Origins,
     rate: &Rate,
     is_much: bool,
     before: Option<&Finding>,
@@ -292,9 +287,9 @@ fn certainty(
             }
             evidence.push(Evidence::new(
                 "live blocks that are older than any freed block from the same line",
-                blocks.saturating_sub(once.len() as u64) as f64,
+                blocks.saturating_sub(origins.once.len() as u64) as f64,
             ));
-            evidence.push(Evidence::new(BIRTHS, marks.into()));
+            evidence.push(Evidence::new(BIRTHS, marks.saturating_sub(origins.marks).into()));
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
@@ -365,80 +360,16 @@ fn first_of(onset: u32) -> u32 {
 
 /// For so many marks it is looked for what was allocated once.
 const FIRST_MARKS: u32 = 24;
-/// As the lines first ran: in the first marks that left something, so many of them.
-const FIRST: u32 = 2;
-/// So many blocks that came later tell which sizes and stacks come again.
-const LATER: usize = 4;
 
-/// What the lines of a case allocated once, as they first ran: blocks of a size, or from a stack, that they never kept again. And from
-/// which stacks the others came.
-fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Stacks) {
-    let Some(first) = onset(members).map(first_of) else { return Default::default() };
-    let born = |h: &Held| born(h, place.grain);
+/// Where the blocks of these members came from.
+fn origins_of(replay: &Replay, place: Place, members: &[Member]) -> Origins {
+    let Some(first) = onset(members).map(first_of) else { return Origins::default() };
     let all: Vec<&Held> = replay
         .blocks(place.device)
-        .filter(|h| !h.pending && !h.unverified && born(h) >= first)
+        .filter(|h| !h.pending && !h.unverified && born(h, place.grain) >= first)
         .filter(|h| members.iter().any(|m| m.id == h.cohort))
         .collect();
-    let once = allocated_once(&all, members, first.saturating_add(FIRST), born);
-    let apart: FxHashSet<Addr> = once.iter().map(|h| h.block.addr).collect();
-    let mut bytes: FxHashMap<(SiteId, StackId), u64> = FxHashMap::default();
-    for h in all.iter().filter(|h| !apart.contains(&h.block.addr)) {
-        let sum = bytes.entry((h.site, h.block.stack)).or_default();
-        *sum = u64::saturating_add(*sum, h.block.rounded.0);
-    }
-    let mut bytes: Vec<_> = bytes.into_iter().map(|((site, stack), bytes)| (bytes, site, stack)).collect();
-    bytes.sort_unstable();
-    (once, bytes.into_iter().map(|(_, site, stack)| (site, stack)).collect())
-}
-
-/// The mark of this grain at which a block was born.
-fn born(h: &Held, grain: Grain) -> u32 {
-    if grain == Grain::Step { h.step } else { h.microbatch }
-}
-
-/// `from`: the first mark that tells what comes again.
-fn allocated_once(all: &[&Held], members: &[Member], from: u32, born: impl Fn(&Held) -> u32) -> Vec<Held> {
-    let is_kept = |m: &&Member| matches!(m.growth.rule, Rule::Kept { .. });
-    let kept = all.iter().copied().filter(|h| members.iter().filter(is_kept).any(|m| m.id == h.cohort));
-    let (early, later): (Vec<&Held>, Vec<&Held>) = kept.partition(|h| born(h) < from);
-    // What is too new to be kept, such as a gradient, tells nothing of what is.
-    let until = members.iter().map(|m| m.growth.until).max().unwrap_or(0);
-    let later: Vec<&Held> = later.into_iter().filter(|h| born(h) <= until).collect();
-    let beyond = beyond_later(&early, &later, born);
-    let (sizes, stacks) = (distinct(&later, |h| h.block.size), distinct(&later, |h| h.block.stack));
-    let is_once = |h: &&Held| {
-        sizes.as_ref().is_some_and(|all| !all.contains(&h.block.size))
-            || stacks.as_ref().is_some_and(|all| !all.contains(&h.block.stack))
-            || beyond.contains(&h.block.addr)
-    };
-    early.into_iter().filter(is_once).copied().collect()
-}
-
-/// Of what has no stack, so that a model's weights are of the line that grows: of each size, what an early mark has beyond the most that any
-/// later one left, the oldest first.
-fn beyond_later(early: &[&Held], later: &[&Held], born: impl Fn(&Held) -> u32) -> FxHashSet<Addr> {
-    let mut seen: FxHashMap<(u32, Bytes), u64> = FxHashMap::default();
-    let mut count = |h: &Held| {
-        let n = seen.entry((born(h), h.block.size)).or_default();
-        *n += 1;
-        *n
-    };
-    let mut most: FxHashMap<Bytes, u64> = FxHashMap::default();
-    for h in later {
-        let n = count(h);
-        most.entry(h.block.size).and_modify(|m| *m = n.max(*m)).or_insert(n);
-    }
-    let mut newest: Vec<&Held> = early.iter().copied().filter(|h| h.block.stack == StackId(0)).collect();
-    newest.sort_unstable_by_key(|h| std::cmp::Reverse(h.born));
-    let is_beyond = |h: &&Held| most.get(&h.block.size).is_some_and(|m| count(h) > *m);
-    newest.into_iter().filter(is_beyond).map(|h| h.block.addr).collect()
-}
-
-/// What these blocks have of something, where it comes again among them: where it hardly ever does, it says nothing of another block.
-fn distinct<T: Eq + Hash>(blocks: &[&Held], of: impl Fn(&Held) -> T) -> Option<FxHashSet<T>> {
-    let all: FxHashSet<T> = blocks.iter().map(|h| of(h)).collect();
-    (blocks.len() >= LATER && all.len() * 2 <= blocks.len()).then_some(all)
+    origins(&all, first, place.grain, members)
 }
 
 /// Sites by falling share, and the sums, without what was allocated `once`.

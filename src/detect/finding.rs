@@ -231,7 +231,7 @@ impl Finding {
     }
 
     /// How many different marks left the blocks, of what outlives others.
-    fn births(&self) -> Option<f64> {
+    pub(super) fn births(&self) -> Option<f64> {
         self.evidence.iter().find(|e| e.what == BIRTHS).map(|e| e.value)
     }
 

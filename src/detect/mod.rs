@@ -29,6 +29,7 @@ mod kinds;
 mod loading;
 mod note;
 mod oom;
+mod origins;
 mod outlook;
 mod outside;
 mod policy;

@@ -89,3 +89,23 @@ fn without_stacks_a_models_weights_are_no_part_of_what_grows() {
         assert!((37..=40).contains(&f.blocks_now) && f.bytes_now == f.blocks_now * SIZE, "{weight}: {f:?}");
     }
 }
+
+/// The line's first matrix product made a workspace that is as large as what it returns, from the same stack.
+#[test]
+fn a_workspace_as_large_as_what_is_kept_is_no_part_of_it() {
+    // It keeps in every step, or in every third step, from the first on or later.
+    for (every, from) in [(1, 0), (3, 0), (3, 2)] {
+        let mut s = Script::new();
+        s.alloc(1 << 20, SIZE, MAIN, 1);
+        for i in 0..60 {
+            if i % every == 0 && i >= from {
+                (0..2).for_each(|n| s.alloc((16 + 2 * i + n) * (SIZE / 512), SIZE, MAIN, 1));
+            }
+            s.idle_step();
+        }
+        let judged = Judged::of(&s.items, &s.names);
+        let f = judged.standing()[0];
+        let births = f.evidence.iter().find(|e| e.what.starts_with("number of steps")).map(|e| e.value);
+        assert_eq!(Some(f.blocks_now as f64), births.map(|n| 2.0 * n), "{every}: {}", f.explain);
+    }
+}

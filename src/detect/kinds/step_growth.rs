@@ -47,7 +47,7 @@ fn explain(g: &Grown<'_>) -> String {
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {
-            let nouns = many(noun);
+            let (nouns, marks) = (many(noun), f.births().map_or(marks, |births| births as u32));
             let these = these_lines(g);
             let lives = g.members.iter().filter_map(|m| match m.growth.rule {
                 Rule::Kept { life, .. } => Some(life),
