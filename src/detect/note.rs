@@ -3,9 +3,10 @@
 use super::certainty::Certainty;
 use super::finding::{Finding, FindingSite, GrainName, StreamRef};
 use super::kind::Kind;
+use super::origins::{Stacks, stacks};
 use super::severity::Severity;
-use crate::event::{SiteId, StackId, StreamId, total};
-use crate::replay::{Cohort, Device, Grain, Replay};
+use crate::event::{SiteId, StreamId, total};
+use crate::replay::{Cohort, Device, Grain, Held, Replay};
 use rustc_hash::FxHashMap;
 
 /// A note that a judgement makes.
@@ -24,12 +25,22 @@ pub(super) struct Note<'a> {
 
 /// Bytes and blocks by line.
 #[derive(Default)]
-pub(super) struct Sites(FxHashMap<u32, (u64, u64)>);
+pub(super) struct Sites(FxHashMap<u32, (u64, u64)>, Stacks);
 
 impl Sites {
     pub(super) fn add(&mut self, site: SiteId, bytes: u64, blocks: u64) {
         let s = self.0.entry(site.0).or_default();
         *s = (s.0.saturating_add(bytes), s.1.saturating_add(blocks));
+    }
+    /// From which stack most of the blocks came that `is_it` counts, by line: a line may allocate other things as well.
+    pub(super) fn find_stacks(&mut self, replay: &Replay, d: &Device, is_it: impl Fn(&Held) -> bool) {
+        let all: Vec<&Held> =
+            replay.blocks(d.id).filter(|h| self.0.contains_key(&h.site.0) && is_it(h)).collect();
+        self.1 = stacks(&all);
+    }
+    /// How many lines.
+    pub(super) fn lines(&self) -> u64 {
+        self.0.len() as u64
     }
     pub(super) fn bytes(&self) -> u64 {
         total(self.0.values().map(|s| s.0))
@@ -42,7 +53,7 @@ impl Sites {
         let all = (self.bytes() as f64).max(1.0);
         let site = |(id, (bytes, blocks)): (&u32, &(u64, u64))| FindingSite {
             site: SiteId(*id),
-            stack: StackId(0),
+            stack: self.1.get(&SiteId(*id)).copied().unwrap_or_default(),
             share: *bytes as f64 / all,
             blocks_now: *blocks,
             bytes_now: *bytes,

@@ -23,13 +23,18 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
             first = first.min(c.steps.series.first_mark().saturating_sub(GRACE));
         }
     }
-    (sites.bytes() >= worth(d)).then(|| Note {
+    if sites.bytes() < worth(d) {
+        return None;
+    }
+    sites.find_stacks(replay, d, |h| h.block.phase.optimizer && !h.pending);
+    let bytes = format!("{} of state ({})", size(sites.bytes()), plural(sites.blocks(), "block"));
+    let what = match sites.lines() {
+        1 => format!("the optimizer allocated {bytes} and has stopped"),
+        n => format!("optimizers allocated {bytes} at {n} lines, most of it at this one, and have stopped"),
+    };
+    Some(Note {
         first_step: first,
-        explain: format!(
-            "the optimizer allocated {} of state ({}) and has stopped allocating more, so this is not a leak",
-            size(sites.bytes()),
-            plural(sites.blocks(), "block"),
-        ),
+        explain: format!("{what} allocating more, so this is not a leak"),
         sites,
         ..Note::new(KIND, d)
     })
