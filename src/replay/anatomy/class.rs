@@ -2,7 +2,7 @@
 
 use super::super::{Held, PhaseKind, Replay};
 use super::twins::Twins;
-use crate::event::{Block, Body, Item, Names, Nanos, named};
+use crate::event::{Addr, Block, Body, Item, Names, Nanos, StackId, named};
 use rustc_hash::FxHashMap;
 
 named! {
@@ -46,6 +46,9 @@ impl Class {
     }
 }
 
+/// Blocks of one size from one stack that are there at once, from which on they are no temporaries.
+const PILED: u32 = 4;
+
 /// How a block ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Death {
@@ -64,8 +67,14 @@ pub struct Classifier {
     pub last_step: u32,
     /// The step whose failed allocation is looked at: what it had saved was freed as it was given up, not by its backward.
     pub failed_step: Option<u32>,
-    /// Stacks that run through a module's `forward`.
+    /// Stacks of Python, and whether they run through a module's `forward`.
     in_forward: FxHashMap<u32, bool>,
+    /// There is a module.
+    has_model: bool,
+    /// What nobody of Python's allocated before the first backward, and may be freed in it; and the first of that which was: a forward had begun
+    /// by then.
+    before_backward: FxHashMap<Addr, Nanos>,
+    first_activation: Option<Nanos>,
     /// When a backward began first.
     first_backward: Option<Nanos>,
     /// The process had trained before the recording began: weights are from before it.
@@ -83,8 +92,13 @@ impl Classifier {
         match item {
             // Whether it allocates for a module's forward rather than to build one.
             Item::Stack(id) => {
-                let inside = names.frames(*id).any(|f| f.function.ends_with("_call_impl"));
-                self.in_forward.insert(id.0, inside);
+                let runs = |what: &str| names.frames(*id).any(|f| f.function.ends_with(what));
+                let inside = runs("_call_impl");
+                if names.frames(*id).next().is_some() {
+                    self.in_forward.insert(id.0, inside);
+                }
+                // A module that is called, or moved to a device.
+                self.has_model |= inside || runs("_apply");
             }
             Item::Event(e) => self.event(&e.body, e.time),
             Item::Meta(facts) => self.trained_before |= facts["trained_before"] == true,
@@ -95,8 +109,22 @@ impl Classifier {
     /// Takes the next event.
     #[inline]
     pub fn event(&mut self, body: &Body, time: Nanos) {
-        if matches!(body, Body::BackwardBegin { .. }) && self.first_backward.is_none() {
-            self.first_backward = Some(time);
+        match (body, self.first_backward) {
+            (Body::BackwardBegin { .. }, None) => self.first_backward = Some(time),
+            (Body::Alloc(b), None) if !self.in_forward.contains_key(&b.stack.0) => {
+                self.before_backward.insert(b.addr, time);
+            }
+            (Body::FreeRequested(b), _) if !self.before_backward.is_empty() => self.freed(b),
+            (Body::BackwardEnd { .. }, Some(_)) => self.before_backward.clear(),
+            _ => {}
+        }
+    }
+
+    /// A block was freed before the first backward has ended.
+    fn freed(&mut self, b: &Block) {
+        let born = self.before_backward.remove(&b.addr);
+        if PhaseKind::of(b.phase, true) == PhaseKind::Backward {
+            self.first_activation = [self.first_activation, born].into_iter().flatten().min();
         }
     }
 
@@ -173,12 +201,18 @@ impl Classifier {
         mut tell: impl FnMut(&Held, Class),
     ) {
         let mut twins = Twins::default();
-        let (mut workspaces, mut unsure) = (Vec::new(), Vec::new());
+        let (mut workspaces, mut unsure, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let mut alike: FxHashMap<_, u32> = FxHashMap::default();
         for (held, death, class) in blocks {
             let size = held.block.size;
             match class {
                 Class::Optimizer if self.may_be_workspace(&held, death, replay) => {
                     workspaces.push(held);
+                    continue;
+                }
+                Class::Temporaries if self.may_be_kept(&held) => {
+                    *alike.entry((held.block.stack, size)).or_default() += 1;
+                    kept.push(held);
                     continue;
                 }
                 Class::Gradients if self.outlived_a_step(&held, death) => {
@@ -192,6 +226,10 @@ impl Classifier {
             }
             tell(&held, class);
         }
+        for held in kept {
+            let n = alike.get(&(held.block.stack, held.block.size));
+            tell(&held, if n.is_some_and(|n| *n >= PILED) { Class::Other } else { Class::Temporaries });
+        }
         for held in workspaces {
             tell(&held, if twins.has(held.block.size) { Class::Optimizer } else { Class::Other });
         }
@@ -200,9 +238,22 @@ impl Classifier {
         }
     }
 
+    /// Of a step that failed nothing tells what it would have freed. What a forward frees again, it does not pile up: an evaluation keeps its
+    /// outputs.
+    fn may_be_kept(&self, held: &Held) -> bool {
+        self.failed_step == Some(held.step) && held.block.phase.no_grad && held.block.stack != StackId(0)
+    }
+
     fn built_before_training(&self, held: &Held) -> bool {
         let early =
             !self.trained_before && held.step == 1 && self.first_backward.is_none_or(|t| held.born < t);
-        early && !self.is_in_forward(held)
+        early
+            && match self.in_forward.get(&held.block.stack.0) {
+                Some(true) => false,
+                // Without a backward, a module shows that there is a model; a job that failed may not have come to that.
+                Some(false) => self.has_model || self.first_backward.is_some() || self.failed_step.is_some(),
+                // Nobody knows who allocated it: a library may have, in the first forward.
+                None => self.first_activation.is_none_or(|t| held.born < t),
+            }
     }
 }

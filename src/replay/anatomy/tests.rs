@@ -366,3 +366,51 @@ fn a_moment_before_a_fold_is_of_the_step_that_it_was_folded_into() {
         j.items.pop();
     }
 }
+
+#[test]
+fn a_workspace_of_the_first_forward_is_no_weight_where_nothing_has_a_stack() {
+    let mut j = Job::default();
+    j.alloc(2, 2, FORWARD);
+    j.alloc(3, 3, FORWARD);
+    j.alloc(4, 9, FORWARD);
+    for _ in 0..3 {
+        j.say(0, Body::BackwardBegin { stack: StackId(0), nested: false });
+        j.free(3, 3, BACKWARD);
+        j.say(0, Body::BackwardEnd { nested: false });
+        j.say(0, Body::OptimizerBegin(1));
+        j.say(0, Body::OptimizerEnd(1));
+        j.alloc(3, 3, FORWARD);
+    }
+    let last = j.items.len() as u64 - 1;
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
+    assert_eq!((a.weights.0 / MIB, a.other.0 / MIB), (2, 9));
+}
+
+#[test]
+fn what_an_evaluation_piles_up_until_memory_runs_out_is_no_temporary() {
+    let evaluation = Phase { no_grad: true, ..FORWARD };
+    for (outputs, want) in [(6, [0, 24]), (2, [8, 0])] {
+        let mut j = Job::train(3);
+        for n in 0..outputs {
+            let block = Block { stack: StackId(1), ..Job::block(50 + n, 4, evaluation) };
+            j.say(0, Body::Alloc(block));
+        }
+        let event = j.items.len() as u64 - 1;
+        let a = j.anatomy(|_| Moment { device: DeviceId(0), event, at: At::Oom, free: None });
+        assert_eq!([a.temporaries, a.other].map(|b| b.0 / MIB), want, "{outputs}");
+    }
+}
+
+#[test]
+fn without_a_model_nothing_is_a_weight() {
+    let mut names = Names::default();
+    let frame = crate::event::Frame { file: "/job/a.py".into(), line: 1, function: "f".into() };
+    names.add_stack(StackId(1), [frame]);
+    let mut j = Job::default();
+    j.items.push(Item::Stack(StackId(1)));
+    (0..3).for_each(|n| j.say(0, Body::Alloc(Block { stack: StackId(1), ..Job::block(2 + n, 4, FORWARD) })));
+    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 2, at: At::Event, free: None });
+    j.items.iter().for_each(|i| pass.apply(i, &names));
+    let a = pass.finish(&|_| false, &|_, _| None).expect("reached");
+    assert_eq!((a.weights.0, a.other.0 / MIB), (0, 12));
+}
