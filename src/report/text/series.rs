@@ -1,8 +1,10 @@
 //! The steps of a run as a few columns and a curve.
 
+use super::super::model::Process;
 use super::super::style::{SIGNS, Style, curve};
 use super::super::table::{Align, Table};
 use super::super::units::{TableUnit, thousands};
+use crate::detect::final_oom;
 use crate::event::StepRow;
 use crate::replay::Device;
 use std::ops::Range;
@@ -15,39 +17,52 @@ const FEWEST: usize = 3;
 const CURVE: usize = 48;
 
 /// Four lines of figures and one of a curve; nothing for a run of fewer than three steps. `is_cut`: nothing came after the last step
-/// that would have freed its gradients.
-pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style: Style) -> Vec<String> {
+/// that would have freed its gradients; `after`: as of [`after`].
+pub(super) fn lines(
+    d: &Device,
+    grain: &str,
+    several: bool,
+    is_cut: bool,
+    after: Option<u64>,
+    style: Style,
+) -> Vec<String> {
     if d.rows.len() < FEWEST {
         return Vec::new();
     }
     let peaks: Vec<u64> = d.rows.iter().map(|r| r.peak.0).collect();
     let chosen = choose(&peaks);
     let shown = chosen.iter().flatten().map(|&i| &d.rows[i]);
-    let cells: Vec<u64> = shown.flat_map(|r| [r.allocated.0, r.peak.0, r.reserved.0]).collect();
+    let cells = shown.flat_map(|r| [r.allocated.0, r.peak.0, r.reserved.0]).chain(after);
+    let cells: Vec<u64> = cells.collect();
     let unit = TableUnit::for_cells(&cells);
     let show = |b: u64| match unit.apportion(&[b]).0[0] {
         0 if b > 0 => format!("<{}", unit.show(1)),
         figure => unit.show(figure),
     };
-    let mut t = Table::new(std::iter::once(Align::Left).chain(chosen.iter().map(|_| Align::Right)));
+    let columns = chosen.len() + usize::from(after.is_some());
+    let mut t = Table::new(std::iter::once(Align::Left).chain((0..columns).map(|_| Align::Right)));
     let gpu = if several { format!("GPU {}, ", d.id.0) } else { String::new() };
-    let mut row = |name: String, of: &dyn Fn(&StepRow) -> String| {
+    let mut row = |name: String, last: &dyn Fn(u64) -> String, of: &dyn Fn(&StepRow) -> String| {
         let mut cells = vec![name];
         for c in &chosen {
             cells.push(c.map_or_else(|| style.shown("…").into_owned(), |i| of(&d.rows[i])));
         }
+        cells.extend(after.map(last));
         t.row(cells);
     };
-    row(format!("{grain}s, {gpu}in {}", unit.name()), &|r| thousands(r.step.into()));
+    let none = |_| "-".to_owned();
+    let number = |r: &StepRow| thousands(r.step.into());
+    let later = |_| format!("after {}", d.rows.last().map(number).unwrap_or_default());
+    row(format!("{grain}s, {gpu}in {}", unit.name()), &later, &number);
     // Where PyTorch's blocks were not recorded, what was allocated is not known: it is not 0.
     let sees_blocks = d.rows.iter().any(|r| r.peak.0 > 0);
     if sees_blocks {
-        row("       at the end".into(), &|r| show(r.allocated.0));
-        row("       peak".into(), &|r| show(r.peak.0));
+        row("       at the end".into(), &none, &|r| show(r.allocated.0));
+        row("       peak".into(), &show, &|r| show(r.peak.0));
     }
-    row("       reserved".into(), &|r| show(r.reserved.0));
+    row("       reserved".into(), &none, &|r| show(r.reserved.0));
     if d.rows.iter().any(|r| r.pending.0 > 0) {
-        row("       freed, still in use".into(), &|r| show(r.pending.0));
+        row("       freed, still in use".into(), &none, &|r| show(r.pending.0));
     }
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
@@ -64,6 +79,14 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
         out.extend(style.wrap("         ", &text));
     }
     out
+}
+
+/// The peak of a device, where it came after the last step, so that no step has it.
+pub(super) fn after(p: &Process<'_>, d: &Device) -> Option<u64> {
+    let last = d.rows.last()?.step;
+    let is_after =
+        d.peak_allocated.step > last && p.replay.ended().is_some() && final_oom(p.replay).is_none();
+    is_after.then_some(d.peak_allocated.bytes.0)
 }
 
 /// Whether the last value has risen by much more than those before did.
@@ -99,6 +122,7 @@ fn choose(peaks: &[u64]) -> Vec<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Bytes;
 
     #[test]
     fn the_first_steps_are_shown_and_the_last_and_the_one_that_needed_most() {
@@ -117,6 +141,20 @@ mod tests {
         assert_eq!(choose(&peaks), ends(&[Some(3), None]));
         peaks[99] = 5000;
         assert_eq!(choose(&peaks), ends(&[None]));
+    }
+
+    #[test]
+    fn a_peak_after_the_last_step_has_a_column_of_its_own() {
+        let row = |n: u64| StepRow { step: n as u32, peak: Bytes(n << 20), ..StepRow::default() };
+        let mut d = Device::default();
+        d.rows = (1..=3).map(row).collect();
+        let of = |after| lines(&d, "step", false, false, after, Style::default());
+        assert!(of(None)[0].ends_with(" 3") && of(None)[2].ends_with(" 3"));
+        let after = of(Some(9 << 20));
+        assert!(
+            after[0].ends_with("after 3") && after[1].ends_with('-') && after[2].ends_with(" 9"),
+            "{after:?}"
+        );
     }
 
     #[test]

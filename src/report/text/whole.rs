@@ -103,7 +103,9 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
         // The step after the last one would have freed its gradients.
         let is_over = p.at_step.is_none() && p.ended != Ended::Running;
         let is_cut = is_over && p.replay.step_source() == StepSource::Optimizer;
-        out.extend(series::lines(d, p.replay.step_source().noun(), used(p).count() > 1, is_cut, style));
+        let after = is_over.then(|| series::after(p, d)).flatten();
+        let several = used(p).count() > 1;
+        out.extend(series::lines(d, p.replay.step_source().noun(), several, is_cut, after, style));
     }
     out.extend(run::lines(p, style));
 }
