@@ -1,9 +1,11 @@
 //! What a mark does: rows, ages, side streams; folding of steps that were parts of one; losses.
 
+use super::cohort::CohortId;
 use super::progress::Progress;
 use super::state::Replay;
 use crate::event::steps::Boundary;
-use crate::event::{Nanos, Phase};
+use crate::event::{Nanos, Phase, total};
+use rustc_hash::FxHashMap;
 
 impl Replay {
     /// Steps or microbatches ended just before the event at `time`.
@@ -51,14 +53,42 @@ impl Replay {
         let held = |devices: &mut [super::Device], of: fn(u64, u64) -> u64| {
             devices.iter_mut().zip(&all).for_each(|(d, sum)| d.allocated.0 = of(d.allocated.0, *sum));
         };
+        // Of what it freed then, what waits for a stream was not waiting yet.
+        let waiting = self.freed_and_waiting();
+        let wait = |devices: &mut [super::Device], of: fn(u64, u64) -> u64| {
+            devices.iter_mut().zip(&waiting).for_each(|(d, sum)| d.pending.0 = of(d.pending.0, *sum));
+        };
         held(&mut self.devices, u64::saturating_add);
+        wait(&mut self.devices, u64::saturating_sub);
         let mut progress = Progress::default();
         for ends in ends {
             progress.join(self.pass(ends, self.time));
         }
         held(&mut self.devices, u64::saturating_sub);
+        wait(&mut self.devices, u64::saturating_add);
         self.settle();
         progress
+    }
+
+    /// Of each device, what the job has freed since its last step and waits for a stream.
+    fn freed_and_waiting(&self) -> Vec<u64> {
+        let mut freed: FxHashMap<CohortId, u64> = FxHashMap::default();
+        for f in &self.freed {
+            let sum = freed.entry(f.cohort).or_default();
+            *sum = u64::saturating_add(*sum, f.size.rounded);
+        }
+        let waits = |d: &super::Device| {
+            let mut left = freed.clone();
+            let mut take = |h: &super::Held| {
+                let left = left.get_mut(&h.cohort)?;
+                let part = h.rounded().min(*left);
+                *left -= part;
+                Some(part)
+            };
+            let pending = total(d.table.iter().filter(|h| h.pending).filter_map(|h| take(h)));
+            pending.min(d.pending.0)
+        };
+        self.devices.iter().map(waits).collect()
     }
 
     /// Tells cohorts what was freed since the last optimizer or backward ended.
