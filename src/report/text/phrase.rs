@@ -12,8 +12,13 @@ pub(in crate::report) fn clause(reason: &str) -> String {
 
 /// The current rate, if it differs by more than a fifth from the rate of the whole run.
 pub(super) fn current_rate(f: &Finding) -> Option<String> {
+    current_beyond(f, 0.2)
+}
+
+/// The same, if it differs by more than this part.
+fn current_beyond(f: &Finding, part: f64) -> Option<String> {
     let recent = f.current_bytes_per_step;
-    ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
+    ((recent - f.bytes_per_step).abs() > part * f.bytes_per_step.abs()).then(|| size_f(recent))
 }
 
 /// Steps beyond which only their order of magnitude is told, where that is also more than a week away: what is so slow has other reasons to end
@@ -36,7 +41,8 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         return None;
     }
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
-    let current = current_rate(f).map(|rate| format!(" at the current {rate} {}", f.grain.per()));
+    // A reader divides what is left by the rate that is printed.
+    let current = current_beyond(f, 0.02).map(|rate| format!(" at the current {rate} {}", f.grain.per()));
     let current = current.unwrap_or_else(|| " at this rate".to_owned());
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
