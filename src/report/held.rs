@@ -64,6 +64,12 @@ pub struct Holder {
     pub blocks: u64,
     /// See `blocks`.
     pub share: f64,
+    /// Its part of the memory, as far as the blocks that were asked about tell, 0 to 1.
+    pub memory: Option<f64>,
+    /// Containers that hold all of it as well: names and types.
+    pub also: Vec<(String, String)>,
+    /// When the last step ended, in nanoseconds from the recording's beginning, and which it was; where the process has ended.
+    pub last_step: Option<(u64, u32)>,
 }
 
 /// How many things were in a holder at a moment.
@@ -119,6 +125,7 @@ impl HeldBy {
         let reason = text(&finding["reason"]).unwrap_or_default();
         let all = finding["holders"].as_array().into_iter().flatten();
         let asked = finding["blocks"].as_u64().unwrap_or(0);
+        let weight = finding["weight"].as_u64().filter(|all| *all > 0);
         let taken = finding["at_ns"].as_u64().or(answer["at_ns"].as_u64());
         let holder = |v: &Value| {
             let blocks = v["blocks"].as_u64().unwrap_or(0);
@@ -148,6 +155,9 @@ impl HeldBy {
                 through: text(&v["through"]),
                 blocks,
                 share: if asked == 0 { 1.0 } else { blocks as f64 / asked as f64 },
+                memory: v["weight"].as_u64().zip(weight).map(|(part, all)| part as f64 / all as f64),
+                also: also(v, blocks),
+                last_step: None,
             })
         };
         match finding["status"].as_str() {
@@ -156,6 +166,14 @@ impl HeldBy {
             _ => HeldBy::Skipped(reason),
         }
     }
+}
+
+/// Other containers that are the program's own and whose entries are tensors of all these blocks.
+fn also(holder: &Value, blocks: u64) -> Vec<(String, String)> {
+    let is_it = |n: &&Value| n["direct"] == true && n["blocks"].as_u64() == Some(blocks) && blocks > 1;
+    let all = holder["names"].as_array().into_iter().flatten().filter(is_it);
+    let word = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    all.filter(|_| holder["direct"] == true).map(|n| (word(&n["name"]), word(&n["type"]))).collect()
 }
 
 /// What the looks at a name say.
@@ -258,7 +276,13 @@ impl Holder {
             said.push_str(" that is assigned anew as the job runs");
         }
         let at = |ns: u64, step: Option<u32>| match step.filter(|_| self.counted_by != StepSource::Time) {
-            Some(step) => format!("in {} {}", self.counted_by.noun(), thousands(step.into())),
+            Some(step) => {
+                let when = match self.last_step {
+                    Some((end, last)) if step == last && ns > end => "after",
+                    _ => "in",
+                };
+                format!("{when} {} {}", self.counted_by.noun(), thousands(step.into()))
+            }
             None => format!("at {}", duration(ns)),
         };
         if let Some(n) = self.entries {
@@ -294,9 +318,12 @@ impl Holder {
         if self.stays {
             said.push_str("; its number of entries no longer grows, so the growth is elsewhere");
         }
-        if self.share < 0.995 {
+        if self.share_to_tell() < 0.995 {
             let holds = if self.is_of_many() { "together they hold" } else { "it holds" };
-            said.push_str(&format!("; {holds} {} of these blocks", percent(self.share)));
+            said.push_str(&format!("; {holds} {}", self.part("this memory", "these blocks")));
+        }
+        for (name, kind) in &self.also {
+            said.push_str(&format!("; {}, {} {kind}, holds the same memory", spoken(name), article(kind)));
         }
         if self.awaited {
             said.push_str(
@@ -304,6 +331,20 @@ impl Holder {
             );
         }
         said
+    }
+
+    /// The part that it holds: of the memory, where that is known, else of the blocks that were asked about.
+    pub fn share_to_tell(&self) -> f64 {
+        self.memory.unwrap_or(self.share)
+    }
+
+    /// The same in words. What a few dozen of many blocks tell is told as that.
+    fn part(&self, memory: &str, blocks: &str) -> String {
+        match self.memory {
+            Some(part) if part < 0.005 => format!("less than 1 % of {memory}"),
+            Some(part) => format!("about {:.0} % of {memory}", part * 100.0),
+            None => format!("{} of {blocks}", percent(self.share)),
+        }
     }
 
     /// All of it for a program. Times in seconds from the recording's beginning.
@@ -316,6 +357,7 @@ impl Holder {
             "bound": self.bound.as_ref().map(|b| json!({ "kind": b.kind, "entries": b.entries })), "shrank": self.shrank(),
             "graph": self.graph, "gradient": self.gradient, "rebound": self.rebound, "awaited": self.awaited, "owner": self.part, "reachable": self.is_reachable(),
             "blocks": self.blocks, "share": (self.share * 1e4).round() / 1e4, "through": self.through,
+            "memory_share": self.memory.map(|part| (part * 1e4).round() / 1e4), "also": self.also.iter().map(|a| &a.0).collect::<Vec<_>>(),
         })
     }
 
@@ -350,20 +392,16 @@ pub(super) fn in_words(all: &[Holder]) -> Vec<String> {
         Some(twin) => {
             let (own, graph) = if h.graph { (twin, h) } else { (h, twin) };
             let mut alone = own.clone();
-            alone.share = 1.0;
-            format!(
-                "the tensors in {} ({} of the blocks) and their autograd graphs ({})",
-                alone.in_words(),
-                percent(own.share),
-                percent(graph.share)
-            )
+            (alone.share, alone.memory) = (1.0, None);
+            let parts = [own, graph].map(|h| h.part("the memory", "the blocks"));
+            format!("{}: its tensors hold {}, their autograd graphs {}", alone.in_words(), parts[0], parts[1])
         }
         None => h.in_words(),
     };
     let mut said: Vec<String> =
         all.iter().enumerate().filter(|(i, h)| !is_second(*i, h)).map(|(_, h)| one(h)).collect();
     // One that has little of them is not who keeps them.
-    let found: f64 = all.iter().map(|h| h.share).sum();
+    let found: f64 = all.iter().map(Holder::share_to_tell).sum();
     if found < HALF && !said.is_empty() {
         said.push(format!("what holds the other {} was not found", percent(1.0 - found)));
     }

@@ -16,6 +16,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let counts = counts(replay).unwrap_or(&Value::Null);
     // What was looked up as the job ended, after its last step, is told of that step.
     let last = replay.ended().map_or(u32::MAX, |_| replay.steps().max(1));
+    let last_step = replay.ended().map(|_| (replay.last_step_time().0, last));
     // Of a moment that the replay does not reach, as in a report of an earlier one, nobody knows the step.
     let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0;
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
@@ -31,6 +32,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
             HeldBy::Found(mut holders) => {
                 for h in &mut holders {
                     h.counted_by = replay.step_source();
+                    h.last_step = last_step;
                     // A report of an earlier moment does not know what was counted later.
                     h.counts.retain(|c| reaches(c.taken));
                     h.entries = h.entries.filter(|_| h.taken.is_none_or(reaches));

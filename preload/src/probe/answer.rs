@@ -20,13 +20,14 @@ const ATTRIBUTES: u32 = 4;
 const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's, or (`gradients`) gradients of such, or kept by graphs
-/// of gradients alone (`by_gradients`); what was named on the way up from those, and from the tops of graphs.
+/// of gradients alone (`by_gradients`); what was named on the way up from those, and from the tops of graphs; `weights`: for how much of the memory each sample stands, by its bit.
 pub(super) fn answer_for(
     about: &Value,
     group: u64,
     [found, gradients, by_gradients]: [u64; 3],
     climbed: &[Named],
     risen: &[Named],
+    weights: &[u64],
 ) -> Value {
     let parts = parts(climbed, group);
     let dictionaries = dictionaries(climbed, &parts);
@@ -72,6 +73,7 @@ pub(super) fn answer_for(
                 "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
                 "through": through(all),
                 "blocks": all.len(),
+                "weight": weight(weights, mask),
                 "root": named.is_rebound || ways.iter().flat_map(|w| w.iter()).any(|n| n.mask & mask != 0 && n.rank.is_root()),
                 "part": named.part.or_else(|| on_the_way.filter(|_| !graph).find_map(|n| n.part)),
                 "names": names(mask, named, &ways),
@@ -88,7 +90,13 @@ pub(super) fn answer_for(
         (true, _) => "no named Python object holds their tensors; C code may hold them, in an extension or a capsule".into(),
     };
     let status = if holders.is_empty() { "not_found" } else { "found" };
-    json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })
+    json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples, "weight": weight(weights, group) })
+}
+
+/// The sum of the weights of these samples.
+fn weight(weights: &[u64], mask: u64) -> u64 {
+    let mine = weights.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+    mine.fold(0, |sum, (_, weight)| sum.saturating_add(*weight))
 }
 
 /// The nearest name on the way to at least half of these samples: a loop's variable has the newest alone.
@@ -136,6 +144,8 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
         scope["type"] = n.kind.clone().into();
         scope["entries"] = n.entries.into();
         scope["rebound"] = n.is_rebound.into();
+        scope["name"] = n.place.clone().into();
+        scope["direct"] = (n.entries.is_some() && n.level == ENTRY).into();
         scope["blocks"] = below(n).count_ones().into();
         scope
     };
@@ -222,11 +232,12 @@ mod tests {
             named("FunctionBackward.context", 8, false, 2),
         ];
         let risen = [named("__main__.losses", 8 | 16, true, 2)];
-        let answer = answer_for(&json!({"n": 1}), 31, [15, 0, 0], &climbed, &risen);
+        let answer = answer_for(&json!({"n": 1}), 31, [15, 0, 0], &climbed, &risen, &[8, 0, 8, 4, 4]);
         let told = |i: usize, key: &str| answer["holders"][i][key].clone();
         assert_eq!((&answer["status"], &answer["blocks"]), (&json!("found"), &json!(5)));
         assert_eq!((told(0, "name"), told(0, "blocks")), (json!("Trainer.history"), json!(2)));
         assert_eq!((told(0, "through"), told(0, "graph")), (json!("Rec.loss"), json!(false)));
+        assert_eq!((told(0, "weight"), &answer["weight"]), (json!(8), &json!(24)));
         assert_eq!((told(1, "name"), told(1, "graph")), (json!("__main__.losses"), json!(true)));
         assert_eq!(told(1, "through"), json!("FunctionBackward.context"));
         assert_eq!((told(2, "name"), told(2, "through")), (json!("Other.cache"), Value::Null));
@@ -236,7 +247,7 @@ mod tests {
     fn a_name_on_the_way_that_many_objects_have_stands_for_all_of_them() {
         let mut climbed = vec![named("__main__.net", 7, true, 4)];
         climbed.extend([1, 2, 4].map(|bit| named("a closure of hook", bit, false, 1)));
-        let answer = answer_for(&json!(1), 7, [7, 0, 0], &climbed, &[]);
+        let answer = answer_for(&json!(1), 7, [7, 0, 0], &climbed, &[], &[]);
         let names = answer["holders"][0]["names"].as_array().expect("names");
         assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
     }
@@ -252,7 +263,7 @@ mod tests {
         let of = |i: u32| Named { entries: None, ..named(&format!("Store.batch{i}"), 1 << i, false, 1) };
         let with = |n: u32| (0..n).map(of).chain([store.clone()]).collect::<Vec<_>>();
         let first = |all: &[Named], group| {
-            answer_for(&json!(1), group, [group, 0, 0], all, &[])["holders"][0].clone()
+            answer_for(&json!(1), group, [group, 0, 0], all, &[], &[])["holders"][0].clone()
         };
         let many = first(&with(5), 31);
         assert_eq!((&many["name"], &many["through"]), (&json!("store, a local of run"), &Value::Null));
@@ -277,7 +288,7 @@ mod tests {
         let dump = (0..5).map(|i| one(Rank::Attribute, "Dump", i)).chain([list]).collect::<Vec<_>>();
         let globals = (0..5).map(|i| one(Rank::Global, "__main__", i)).collect::<Vec<_>>();
         for (all, name) in [(dump, "Dump.__dict__"), (globals, "__main__.__dict__")] {
-            let answer = answer_for(&json!(1), 31, [31, 0, 0], &all, &[]);
+            let answer = answer_for(&json!(1), 31, [31, 0, 0], &all, &[], &[]);
             let holder = &answer["holders"][0];
             assert_eq!((&holder["name"], &holder["blocks"]), (&json!(name), &json!(5)), "{answer}");
             assert_eq!(
@@ -296,7 +307,7 @@ mod tests {
             module("Model._modules", 6),
             Named { has_modules: true, kind: "Adapters".into(), ..module("Model.adapters", 5) },
         ];
-        let holder = &answer_for(&json!(1), 3, [3, 0, 0], &climbed, &[])["holders"][0];
+        let holder = &answer_for(&json!(1), 3, [3, 0, 0], &climbed, &[], &[])["holders"][0];
         assert_eq!((&holder["name"], &holder["part"]), (&json!("Model.adapters"), &json!("module")));
         assert_eq!(holder["through"], Value::Null);
     }
@@ -320,7 +331,8 @@ mod tests {
         };
         let mut climbed: Vec<Named> = (0..6).flat_map(layer).collect();
         climbed.push(Named { entries: None, piles: false, ..named("__main__.opt", 63, true, 4) });
-        let first = |all: &[Named]| answer_for(&json!(1), 63, [63, 0, 0], all, &[])["holders"][0].clone();
+        let first =
+            |all: &[Named]| answer_for(&json!(1), 63, [63, 0, 0], all, &[], &[])["holders"][0].clone();
         let holder = first(&climbed);
         assert_eq!((&holder["name"], &holder["blocks"]), (&json!("Layer.lora"), &json!(6)));
         climbed.push(named("snapshots, a local of main", 63, true, 9));
@@ -329,10 +341,10 @@ mod tests {
 
     #[test]
     fn nothing_found_says_why() {
-        let none = answer_for(&json!(1), 3, [0, 0, 0], &[], &[]);
+        let none = answer_for(&json!(1), 3, [0, 0, 0], &[], &[], &[]);
         assert_eq!(none["status"], json!("not_found"));
         assert!(none["reason"].as_str().is_some_and(|r| r.contains("an extension holds them")));
-        let unnamed = answer_for(&json!(1), 3, [1, 0, 0], &[], &[]);
+        let unnamed = answer_for(&json!(1), 3, [1, 0, 0], &[], &[], &[]);
         assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("no named Python object")));
         assert_eq!(not_run(&json!(1), "off")["status"], json!("not_run"));
     }

@@ -20,7 +20,7 @@ impl Work {
         let found = self.tensors.values().fold(0, |a, m| a | m);
         // What something else keeps as well is kept by that.
         let seen = [found, self.of_gradients(), self.by_gradients];
-        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
+        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen, &self.weights);
         let mut all: Vec<Value> = self.about().zip(&self.groups).map(one).collect();
         let now = since_began(clock::moment().mono_ns);
         for finding in all.iter_mut().filter_map(Value::as_object_mut) {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_was_found_close_by_is_told_where_the_search_could_not_be_ended() {
-        let finding = |n: u64| Flagged { about: json!(n), blocks: vec![n] };
+        let finding = |n: u64| Flagged { about: json!(n), blocks: vec![n], ..Flagged::default() };
         let ask = Ask { number: 1, findings: vec![finding(1), finding(2)], last: false };
         let close = |of: u64, status: &str| json!({ "about": of, "status": status });
         let mut work = Work::default();

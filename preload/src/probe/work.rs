@@ -87,7 +87,8 @@ pub(super) struct Work {
     walk: Walk,
     /// Sampled blocks, with their bits.
     pub(super) samples: HashMap<u64, u64>,
-    /// Samples of each finding.
+    /// For how much of a finding's memory each stands, in the order of the bits, where that is known; and samples of each finding.
+    pub(super) weights: Vec<u64>,
     pub(super) groups: Vec<u64>,
     /// What the user's own names alone have told, where that was not enough.
     pub(super) close: Vec<Value>,
@@ -120,7 +121,7 @@ pub(super) struct Work {
 impl Work {
     /// Takes a question.
     pub(super) fn new(ask: Ask) -> Work {
-        let (mut samples, mut groups) = (HashMap::new(), Vec::new());
+        let (mut samples, mut weights, mut groups) = (HashMap::new(), Vec::new(), Vec::new());
         let each = (SAMPLES / ask.findings.len().max(1)).min(32);
         for f in &ask.findings {
             // Spread over the blocks, which come in the order of their age; not at equal distances, at which the same one of several that each
@@ -134,12 +135,14 @@ impl Work {
                 if samples.len() < SAMPLES && !samples.contains_key(&block) {
                     let bit = 1u64 << samples.len();
                     samples.insert(block, bit);
+                    weights.extend(f.weights.get(at));
                     group |= bit;
                 }
             }
             groups.push(group);
         }
-        Work::begin(Stage::Close, ask, samples, groups)
+        weights.truncate(if weights.len() == samples.len() { usize::MAX } else { 0 });
+        Work { weights, ..Work::begin(Stage::Close, ask, samples, groups) }
     }
 
     fn begin(stage: Stage, ask: Ask, samples: HashMap<u64, u64>, groups: Vec<u64>) -> Work {
@@ -230,7 +233,9 @@ impl Work {
                         let close = self.answers();
                         let (samples, groups) =
                             (std::mem::take(&mut self.samples), std::mem::take(&mut self.groups));
-                        *self = Work::begin(Stage::Match, std::mem::take(&mut self.ask), samples, groups);
+                        let (weights, ask) =
+                            (std::mem::take(&mut self.weights), std::mem::take(&mut self.ask));
+                        *self = Work { weights, ..Work::begin(Stage::Match, ask, samples, groups) };
                         self.close = close;
                     } else if is_whole {
                         return Ok(Progress::Answered(self.answers()));

@@ -316,7 +316,7 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
     let (text, _) = told_with(Known { kept_too: vec![(other, 0.5)], ..known().remove(0) });
     let (first, second) = (
         "kept at    your leak.py:11: hist.append(loss)",
-        "and 50 % of the blocks at your leak.py:9: masks.append(mask)",
+        "and 50 % of it at your leak.py:9: masks.append(mask)",
     );
     assert!(text.contains(first) && text.contains(second), "{text}");
     let of = |source: &str, remedy: &str| KeptAt {
@@ -370,7 +370,10 @@ fn what_helps_a_search_that_the_end_of_the_job_cut_short_is_told() {
         one_line(&Report { processes: vec![Process { known, ..judged.process() }], ..Report::default() })
     };
     let text = said(vec![Known { held_by: held_by.clone(), ..Known::default() }]);
-    assert!(text.contains("held by unknown: the job ended before strandline had looked for it"), "{text}");
+    assert!(
+        text.contains("held by unknown: the job ended while strandline was still looking for it"),
+        "{text}"
+    );
     // The statement says what keeps it.
     for held_by in [held_by, HeldBy::NotFound("no name".into()), HeldBy::NotRun] {
         let text = said(known().into_iter().map(|k| Known { held_by: held_by.clone(), ..k }).collect());

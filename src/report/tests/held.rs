@@ -27,7 +27,10 @@ fn variables_are_called_so_and_a_name_that_keeps_in_two_ways_is_said_once() {
     let of =
         |graph, share| Holder { name: "m.x".into(), kind: "list".into(), graph, share, ..Holder::default() };
     let said = in_words(&[of(true, 0.86), of(false, 0.14)]);
-    assert_eq!(said, ["the tensors in m.x, a list (14 % of the blocks) and their autograd graphs (86 %)"]);
+    assert_eq!(
+        said,
+        ["m.x, a list: its tensors hold 14 % of the blocks, their autograd graphs 86 % of the blocks"]
+    );
 }
 
 #[test]
@@ -61,6 +64,27 @@ fn answers_are_worded_for_people_and_for_programs() {
         holders[1].in_short(),
         "autograd graphs of __main__.losses (dict, 1 entry) through FunctionBackward.context"
     );
+}
+
+#[test]
+fn parts_are_of_the_memory_and_who_has_the_same_is_told() {
+    let name = |name: &str, direct, blocks: u64| json!({ "name": name, "type": "list", "entries": 9, "direct": direct, "blocks": blocks });
+    let names = [name("Cb.logs", true, 8), name("__main__.some", true, 3), name("__main__.all", false, 8)];
+    let first = json!({ "name": "__main__.b", "type": "dict", "entries": 60, "direct": true, "blocks": 8, "weight": 19, "names": names });
+    let second = json!({ "name": "__main__.a", "type": "list", "blocks": 8, "weight": 0 });
+    let finding =
+        json!({ "status": "found", "holders": [first, second], "blocks": 16, "weight": 24, "at_ns": 9 });
+    let HeldBy::Found(mut all) = HeldBy::of(&finding, &Value::Null, &Value::Null, &|_| Some(60)) else {
+        panic!("found")
+    };
+    all[0].last_step = Some((8, 60));
+    assert_eq!(
+        all[0].in_words(),
+        "__main__.b, a dict with 60 entries after step 60; it holds about 79 % of this memory; Cb.logs, a list, holds the same memory"
+    );
+    assert_eq!(all[1].in_words(), "__main__.a, a list; it holds less than 1 % of this memory");
+    all[0].last_step = Some((9, 60));
+    assert!(all[0].in_words().contains("entries in step 60;"));
 }
 
 #[test]

@@ -33,9 +33,12 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
     Facts::of(p.replay).searches().is_some() && has_ended && f.kind.has_holder() && f.is_active_leak()
 }
 
-/// What the job says where it ended too early (`preload/src/probe/questions.rs`).
-const CUT_SHORT: [&str; 2] = ["the job ended before the search did", "the job ended first"];
-/// What is said then, and where no search began.
+/// What the job says where it ended too early (`preload/src/probe/questions.rs`), and where that was before the search began.
+const CUT_SHORT: &str = "the job ended before the search did";
+const NOT_BEGUN: &str = "the job ended first";
+/// What is said of a search that was not finished.
+const NOT_FINISHED: &str = "unknown: the job ended while strandline was still looking for it";
+/// What is said where no search began.
 const NOT_SEARCHED: &str = "unknown: the job ended before strandline had looked for it";
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
@@ -127,7 +130,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("kept at", &format!("unknown: {file} was modified after the run began, so it was not searched"));
     }
     for (kept, share) in known.into_iter().flat_map(|k| &k.kept_too) {
-        say("", &format!("and {} of the blocks at {}", percent(*share), kept_at(p, kept)));
+        say("", &format!("and {} of it at {}", percent(*share), kept_at(p, kept)));
     }
     allocated(p, f, &mut say);
     match known.map(|k| &k.held_by) {
@@ -140,7 +143,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(_) if known.is_some_and(|k| k.kept_at.is_some()) => {}
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
-        Some(HeldBy::Skipped(why)) if CUT_SHORT.contains(&why.as_str()) => say("held by", NOT_SEARCHED),
+        Some(HeldBy::Skipped(why)) if why == CUT_SHORT => say("held by", NOT_FINISHED),
+        Some(HeldBy::Skipped(why)) if why == NOT_BEGUN => say("held by", NOT_SEARCHED),
         Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotRun) if is_searchable(p, f) && !p.damage.is_empty() => {
             say("held by", &format!("unknown: {MISSING}"));

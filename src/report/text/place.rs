@@ -125,7 +125,7 @@ pub(super) fn kept_by(p: &Process<'_>, known: &Known) -> Option<String> {
 pub(super) fn kept_by_at(known: &Known, place: impl FnOnce(&KeptAt) -> String) -> Option<String> {
     let kept = known.kept_at.as_ref()?;
     let is_part = match &known.held_by {
-        HeldBy::Found(holders) => holders.first().is_some_and(|h| h.share < MOST),
+        HeldBy::Found(holders) => holders.first().is_some_and(|h| h.share_to_tell() < MOST),
         _ => false,
     };
     let part = if is_part { "partly " } else { "" };

@@ -60,6 +60,7 @@ fn search(
     let HeldBy::Found(holders) = held_by else {
         return if matches!(held_by, HeldBy::NotFound(_)) { of_cycle() } else { None };
     };
+    const LEAST: f64 = 0.01;
     // What does not grow keeps none of what does; and gradients are made by a backward, which may give them a graph.
     let first = holders.first().filter(|h| !h.stays && (h.graph || !h.gradient))?;
     // Holders that explain little of it do not say where it is kept.
@@ -93,7 +94,9 @@ fn search(
     let (lead, (one, beside)) = leading.find_map(|h| Some((h, of(h)?)))?;
     let least = if is_of_several { GOOD_PART / 2.0 } else { GOOD_PART };
     let is_good = |h: &&Holder| **h != *lead && !h.stays && !h.gradient && h.share >= least;
-    let others = holders.iter().filter(is_good).filter_map(|h| Some((of(h)?.0, h.share)));
+    // What has next to none of the memory is not worth a word.
+    let is_worth = |h: &&Holder| is_good(h) && h.share_to_tell() >= LEAST;
+    let others = holders.iter().filter(is_worth).filter_map(|h| Some((of(h)?.0, h.share_to_tell())));
     let mut all: Vec<(KeptAt, f64)> = Vec::new();
     for (k, share) in beside.into_iter().chain(others) {
         let is_it = |other: &KeptAt| (&k.file, k.line, &k.source) == (&other.file, other.line, &other.source);

@@ -148,6 +148,16 @@ impl Fold {
         };
         let sites: Vec<String> =
             about["sites"].as_array().into_iter().flatten().filter_map(|s| site(s, self)).collect();
+        // Other names tell whether what they are of holds the same.
+        let also = |h: &Value, fold: &mut Fold| {
+            let all = h["names"].as_array().into_iter().flatten().filter(|n| n["direct"] == true);
+            let one = |n: &Value| {
+                let (name, kind) = (n["name"].as_str()?, n["type"].as_str()?);
+                let (name, kind) = (fold.holder(name), fold.class(kind));
+                Some(json!({ "name": name, "type": kind, "direct": true, "blocks": n["blocks"].as_u64() }))
+            };
+            all.filter_map(one).collect::<Vec<Value>>()
+        };
         let holders = f["holders"].as_array().into_iter().flatten().map(|h| {
             json!({
                 "name": h["name"].as_str().map(|n| self.holder(n)),
@@ -155,6 +165,7 @@ impl Fold {
                 "through": h["through"].as_str().map(|n| self.holder(n)),
                 "entries": h["entries"].as_u64(), "graph": h["graph"].as_bool(),
                 "gradient": h["gradient"].as_bool(), "blocks": h["blocks"].as_u64(),
+                "weight": h["weight"].as_u64(), "direct": h["direct"].as_bool(), "names": also(h, self),
                 "bound": { "kind": h["bound"]["kind"].as_str(), "entries": h["bound"]["entries"].as_u64() },
                 "rebound": h["rebound"].as_bool(), "root": h["root"].as_bool(),
                 "part": h["part"].as_str().filter(|p| ["optimizer", "module"].contains(p)),
@@ -171,7 +182,7 @@ impl Fold {
                 "asked": { "ns": asked["ns"].as_u64(), "freed": asked["freed"].as_f64(), "blocks": blocks, "anew": asked["anew"] == true },
             },
             "status": f["status"], "holders": holders, "reason": f["reason"].as_str().map(sentence),
-            "blocks": f["blocks"].as_u64(), "at_ns": f["at_ns"].as_u64(),
+            "blocks": f["blocks"].as_u64(), "weight": f["weight"].as_u64(), "at_ns": f["at_ns"].as_u64(),
         })
     }
 

@@ -75,7 +75,7 @@ impl Asker {
             let freed = if finding.is_remade() { 0.0 } else { freed(finding, replay) };
             // Who holds the rest of what was freed is not who held it all.
             let is_stale = freed <= HALF && found.is_some_and(|(f, _)| is_stale(finding, f, replay));
-            let blocks = blocks(finding, replay);
+            let (blocks, weights): (Vec<u64>, Vec<u64>) = blocks(finding, replay).into_iter().unzip();
             if found.is_some() && !is_stale
                 || blocks.is_empty()
                 || flagged.len() == FINDINGS
@@ -87,7 +87,7 @@ impl Asker {
             let mut about = about;
             about["lines"] = lines(finding, replay, live.names).into();
             about["asked"] = asked_now(finding, &blocks, freed, replay);
-            flagged.push(Flagged { about, blocks });
+            flagged.push(Flagged { about, blocks, weights });
         }
         if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
             return;
@@ -233,26 +233,30 @@ fn may_be_ring(h: &Holder) -> bool {
 
 /// Addresses of what a finding counts, by lines: what has lived for half of its time, since what is newer may yet go; of many, some of every
 /// age; of what is made anew the newest. Of these three in four are taken by their bytes, so that who holds most of the memory holds most of them, and the others by their number,
-/// so that what is small is not missed.
-fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
+/// so that what is small is not missed. With the part of the memory that each of them stands for, in parts by bytes.
+///
+/// What a line allocated in its first mark is asked about only where that is all there is: a workspace of cuBLAS may be among it.
+fn blocks(finding: &Finding, replay: &Replay) -> Vec<(u64, u64)> {
     let held = counted(finding, replay);
     let of = |h: &Held| (h.born, h.block.addr.0, mark(finding, h), h.block.size.0, h.site);
     let mut all: Vec<_> = held.map(of).collect();
     all.sort_unstable();
     if finding.is_remade() {
-        return all.last().map(|(_, address, ..)| *address).into_iter().collect();
+        return all.last().map(|(_, address, ..)| (*address, 1)).into_iter().collect();
     }
+    let early = all.partition_point(|(_, _, mark, ..)| *mark <= finding.first_step);
+    all.drain(..if all.len() - early >= OLD { early } else { 0 });
     let middle = finding.first_step + marks(finding, replay).saturating_sub(finding.first_step) / 2;
     let old = all.partition_point(|(_, _, mark, ..)| *mark <= middle);
     all.truncate(if old >= OLD { old } else { all.len() });
     // Each line has its part, whatever comes after what in a step.
     all.sort_by_key(|(.., site)| *site);
     let sizes: Vec<u64> = all.iter().map(|(_, _, _, bytes, _)| *bytes).collect();
-    spread(&sizes).into_iter().filter_map(|i| all.get(i)).map(|(_, address, ..)| *address).collect()
+    spread(&sizes).into_iter().filter_map(|(i, weight)| Some((all.get(i)?.1, weight))).collect()
 }
 
-/// Which of blocks of these bytes are asked about, in their order.
-fn spread(sizes: &[u64]) -> Vec<usize> {
+/// Which of blocks of these bytes are asked about, in their order, each with how many of equal parts of all bytes it stands for.
+fn spread(sizes: &[u64]) -> Vec<(usize, u64)> {
     /// As many as the job looks up of one finding, by their bytes and by their number.
     const BY_BYTES: u128 = 24;
     const BY_NUMBER: u128 = 8;
@@ -261,19 +265,17 @@ fn spread(sizes: &[u64]) -> Vec<usize> {
     let place = |k: u128, parts: u128, whole: u128| (k * 256 + somewhere(k as u64)) * whole / (parts * 256);
     let count = sizes.len() as u128;
     let parts = BY_NUMBER.min(count);
-    let mut chosen: Vec<usize> = (0..parts).map(|k| place(k, parts, count) as usize).collect();
+    let mut chosen: BTreeMap<usize, u64> = (0..parts).map(|k| (place(k, parts, count) as usize, 0)).collect();
     let total = sizes.iter().map(|bytes| u128::from(*bytes)).sum::<u128>();
     let (mut sum, mut next) = (0, 0);
     for (i, bytes) in sizes.iter().enumerate() {
         sum += u128::from(*bytes);
         while next < BY_BYTES && place(next, BY_BYTES, total) < sum {
-            chosen.push(i);
+            *chosen.entry(i).or_default() += 1;
             next += 1;
         }
     }
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen
+    chosen.into_iter().collect()
 }
 
 /// A number below 256 that has no pattern (the mixing of SplitMix64).
@@ -317,6 +319,10 @@ mod tests {
 
     #[test]
     fn blocks_are_asked_about_by_their_bytes_and_some_by_their_number() {
+        let half = spread(&[1, 1, 1 << 20, 1 << 20]);
+        let weights: Vec<u64> = half.iter().map(|(_, weight)| *weight).collect();
+        assert_eq!(weights, [0, 0, 12, 12], "parts of the memory");
+        let spread = |sizes: &[u64]| -> Vec<usize> { spread(sizes).into_iter().map(|c| c.0).collect() };
         assert_eq!(spread(&[]), [0usize; 0]);
         assert_eq!(spread(&[512; 5]), [0, 1, 2, 3, 4]);
         let sizes: Vec<u64> = (0..400).map(|i| if i % 8 == 3 { 4 << 20 } else { 4096 }).collect();
