@@ -68,7 +68,7 @@ impl Parsed {
             (Some(x), Some(y)) => (x.place.0 == y.place.0).then_some((InPass::Either, false)),
             (None, Some(branch)) => Some((a.beside(branch, common, b.line)?, false)),
             (Some(branch), None) => Some((b.beside(branch, common, a.line)?, true)),
-            (None, None) => None,
+            (None, None) => a.before(&b, common),
         }
     }
 
@@ -110,15 +110,25 @@ impl Place<'_> {
         if is_before && ends_pass(branch) {
             return Some(InPass::Either);
         }
-        let body = common.checked_sub(1).map_or(self.body, |i| self.blocks[i].body);
-        (!self.may_be_left_out(body)).then_some(InPass::FirstAlways)
+        (!self.may_be_left_out(common, 0)).then_some(InPass::FirstAlways)
     }
 
-    /// Whether a pass may end before it comes here and the loop goes on, or the function is called again.
-    fn may_be_left_out(&self, body: Node<'_>) -> bool {
+    /// The same for two places of one block: a pass may end between them.
+    fn before(&self, other: &Place<'_>, common: usize) -> Option<(InPass, bool)> {
+        let is_second = other.line < self.line;
+        let (first, second) = if is_second { (other, self) } else { (self, other) };
+        let is_sometimes = !first.may_be_left_out(common, 0) && second.may_be_left_out(common, first.line);
+        is_sometimes.then_some((InPass::FirstAlways, is_second))
+    }
+
+    /// Whether a pass may end behind a line, before it comes here, and the loop goes on, or the function is called again. `common`: how many blocks the
+    /// places that are compared have in common.
+    fn may_be_left_out(&self, common: usize, behind: u32) -> bool {
+        let body = common.checked_sub(1).map_or(self.body, |i| self.blocks[i].body);
         let leaves = |kind: &'static str, inside: &'static [&'static str]| {
             let enters = |n: Node<'_>| !inside.contains(&n.kind());
-            below(body, &enters).into_iter().any(|n| n.kind() == kind && line(n) < self.line)
+            let is_it = |n: &Node<'_>| n.kind() == kind && line(*n) > behind && line(*n) < self.line;
+            below(body, &enters).iter().any(is_it)
         };
         leaves("return_statement", &["function_definition", "lambda"])
             || leaves("continue_statement", &["function_definition", "for_statement", "while_statement"])
@@ -213,6 +223,16 @@ mod tests {
         let stops =
             "for i in n:\n  if i > 5:\n    break\n  a() # A\n  if i % 2:\n    b() # B\n    continue\n  c()\n";
         assert_eq!(told(stops), Some((FirstAlways, false)));
+    }
+
+    #[test]
+    fn what_a_jump_leaves_out() {
+        let left = "for i in n:\n  a() # A\n  if i % 2:\n    continue\n  b() # B\n";
+        assert_eq!(told(left), Some((FirstAlways, false)));
+        let updates =
+            "class Trainer:\n  def fit(self, i):\n    b() # B\n    if i:\n      return\n    a() # A\n";
+        assert_eq!(told(updates), Some((FirstAlways, true)));
+        assert_eq!(told(&left.replace("a() # A\n", "if x: continue\n  a() # A\n")), None);
     }
 
     #[test]
