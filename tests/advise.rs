@@ -115,12 +115,12 @@ fn a_change_that_makes_no_room_for_what_failed_is_told_as_such() {
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         told.contains("ADVICE")
-            && told.contains("note memory ran out in step")
+            && told.contains("failed memory ran out in step")
             && told.contains("which needed 64."),
         "{told}"
     );
     assert!(
-        told.ends_with("and the job can use 8.0 GiB: no one of these changes makes room for that"),
+        told.contains("and the job can use 8.0 GiB: none of these changes alone makes room for that"),
         "{told}"
     );
 }

@@ -28,7 +28,7 @@ fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, 
     assert_eq!(verdict, "oom", "{reason}");
     let advice = strandline(&["advise".as_ref(), ran.recording().as_os_str()]);
     let advice = advice.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(advice.contains(" and failed") && advice.contains(": this peak does not include it"), "{advice}");
+    assert!(advice.contains(" failed memory ran out in step ") && advice.contains(" in all"), "{advice}");
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // After one step nobody can rule a leak out, and nothing is known of what comes after the last one.

@@ -110,6 +110,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     m.remedy = match m.cause {
         // No batch is so much larger than others.
         Cause::Batch if m.times() >= INCREDIBLE => Cause::Request.remedy(),
+        Cause::Batch if m.is_one_request(o, 1.0) => OF_ONE_OR_BATCH,
         Cause::Full if grown > 0 => {
             "run longer on a larger card, or on a simulated one, to see whether the growth ends: strandline run --simulate 80GiB"
         }
@@ -147,6 +148,8 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
 const AGAIN: u64 = 8;
 /// What helps then.
 const OF_REPEATED: &str = "if this is an evaluation, run it under torch.no_grad(), so that no autograd graph keeps its batches, and move its results to the CPU; otherwise process less data at once";
+/// What helps where a single request is as much as other steps need, which a batch may do, or a tensor that has nothing to do with it.
+const OF_ONE_OR_BATCH: &str = "check the size of the tensor at the line that requested it; if the batch is what makes it so large, limit its size (for text, limit tokens instead of rows)";
 
 /// Blocks that the step which failed allocated at the line that has most of its memory, in a forward, and how many each step before
 /// allocated there; `None` where marks came since, which count the two together.
@@ -246,7 +249,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
     let cause = enough.max_by_key(|(_, bytes)| *bytes).map_or(Cause::Full, |(c, _)| c);
     match (cause, o.phase) {
         (Cause::Batch | Cause::Full, PhaseKind::Evaluation) => Cause::Evaluation,
-        (Cause::Batch, _) if m.is_one_request(o) => Cause::Request,
+        (Cause::Batch, _) if m.is_one_request(o, ALONE) => Cause::Request,
         (Cause::Batch | Cause::Full, PhaseKind::Optimizer) if o.step <= 2 => Cause::Optimizer,
         (Cause::Fragmentation | Cause::Batch | Cause::Full, PhaseKind::Optimizer) if is_state => {
             Cause::Optimizer
@@ -269,10 +272,10 @@ impl PostMortem {
         }
     }
 
-    /// What the step had needed until then is no more than others need; the request alone is many times that.
-    fn is_one_request(&self, o: &OomEvent) -> bool {
+    /// What the step had needed until then is no more than others need; the request alone is so many times that.
+    fn is_one_request(&self, o: &OomEvent, times: f64) -> bool {
         self.median_need.is_some_and(|n| {
-            self.need.saturating_sub(o.requested.0) <= n && o.requested.0 as f64 >= ALONE * n as f64
+            self.need.saturating_sub(o.requested.0) <= n && o.requested.0 as f64 >= times * n as f64
         })
     }
 

@@ -67,7 +67,6 @@ impl Advised {
                 format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
             lines.extend(style.wrap("    peak   ", &without));
         }
-        lines.extend(self.too_little(p, style));
         lines.extend(self.missing(style));
         lines.join("\n") + "\n"
     }
@@ -78,19 +77,23 @@ impl Advised {
         total(grown.map(|f| f.bytes_now))
     }
 
-    /// What was requested when memory ran out is in no peak.
+    /// What was requested when memory ran out is in no peak; whether one of the changes alone makes room for it.
     fn failed(&self, p: &Process<'_>, style: Style) -> Vec<String> {
         let Some((_, o)) = final_oom(p.replay).filter(|(device, _)| *device == self.device) else {
             return Vec::new();
         };
-        let short = o.free.map(|free| o.requested.0.saturating_sub(free.0)).filter(|short| *short > 0);
-        let short = short.map(|short| format!(", {} more than the GPU had free", size(short)));
+        let needed = o.allocated.0.saturating_add(o.requested.0);
+        let saved = self.all.iter().map(|a| a.peak.0.saturating_sub(a.without.0)).max();
+        let room = p.replay.usable(self.device).filter(|room| needed > room.0);
+        let has = room.map(|room| format!(", and the job can use {}", size(room.0))).unwrap_or_default();
+        let is_too_little =
+            room.zip(saved).is_some_and(|(room, saved)| needed.saturating_sub(saved) > room.0);
         let what = format!(
-            "{} was requested in {} {} and failed{}: this peak does not include it",
-            size(o.requested.0),
+            "memory ran out in {} {}, which needed {} in all{has}{}",
             p.replay.step_source().noun(),
             thousands(o.step.into()),
-            short.unwrap_or_default()
+            size(needed),
+            if is_too_little { ": none of these changes alone makes room for that" } else { "" }
         );
         style.wrap("  failed ", &what)
     }
@@ -103,27 +106,6 @@ impl Advised {
             size(bytes)
         );
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
-    }
-
-    /// That an allocation failed which none of the changes alone makes room for.
-    fn too_little(&self, p: &Process<'_>, style: Style) -> Vec<String> {
-        let Some((_, o)) = final_oom(p.replay).filter(|(device, _)| *device == self.device) else {
-            return Vec::new();
-        };
-        let needed = o.allocated.0.saturating_add(o.requested.0);
-        let saved = self.all.iter().map(|a| a.peak.0.saturating_sub(a.without.0)).max().unwrap_or(0);
-        let Some(room) = p.replay.usable(self.device).filter(|room| needed.saturating_sub(saved) > room.0)
-        else {
-            return Vec::new();
-        };
-        let what = format!(
-            "none of these changes alone makes room for that: {} {} needed {}, and the job can use {}",
-            p.replay.step_source().noun(),
-            thousands(o.step.into()),
-            size(needed),
-            size(room.0)
-        );
-        style.wrap("  note     ", &what)
     }
 
     /// What is said where the recording is not whole.

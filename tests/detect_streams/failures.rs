@@ -138,6 +138,15 @@ fn causes_are_told_apart() {
     }
 }
 
+#[test]
+fn a_request_that_alone_is_more_than_other_steps_need_may_be_of_no_batch() {
+    let (_, m) =
+        fail(&Failing { reserved: 4 * GIB, live: 3 * GIB, free: 19 * GIB, requested: 22 * GIB, ..FULL });
+    assert!(m.cause == Cause::Batch && m.remedy.starts_with("check the size of the tensor"), "{m:?}");
+    let (_, m) = fail(&FULL);
+    assert!(m.remedy.starts_with("limit the size of a batch"), "{m:?}");
+}
+
 /// What is loaded second by second is no growth when it fills the card; what asks at another line loads no more, and what grows beside work that is freed does grow.
 #[test]
 fn what_a_job_loads_before_its_first_step_does_not_grow() {
