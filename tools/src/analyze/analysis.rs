@@ -60,7 +60,7 @@ impl Analysis {
         symbols: &mut Symbols,
     ) {
         let Analysis { replay, detector } = self;
-        detector.hear(|f| known::testimony(f, replay, share));
+        detector.hear(|f| known::testimony(f, replay, began, share));
         if suppressions.is_empty() {
             return;
         }

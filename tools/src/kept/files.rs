@@ -2,9 +2,10 @@
 
 use super::find::Statement;
 use super::gradients;
-use super::look::{GOOD_PART, Look, Statements, script};
+use super::look::{GOOD_PART, Look, Statements, keeper, script};
 use super::names::number;
 use super::remade::{self, Line};
+use super::resets::is_reset;
 use super::texts::{Texts, is_of_this_machine};
 use crate::holder;
 use serde_json::{Value, json};
@@ -105,6 +106,18 @@ fn search(
         }
     }
     Some((one, all))
+}
+
+/// Whether the source of the job gives a holder's name something new now and then that does not build on what it had. `began`: as for [`kept_at`].
+pub(crate) fn begins_anew(finding: &Finding, replay: &Replay, holder: &Holder, began: u64) -> bool {
+    let told = || {
+        let told = holder::answer_of(finding, replay)?.get("holders")?.as_array()?;
+        let told = told.iter().find(|h| h["name"] == *holder.name && (h["graph"] == true) == holder.graph)?;
+        let scope = told.get("scope")?;
+        let text = Texts::of(replay, began).unchanged(scope.get("file")?.as_str()?).ok()?;
+        Some(is_reset(&text, &keeper(scope, told, told)?))
+    };
+    is_of_this_machine(replay) && told() == Some(true)
 }
 
 /// The same of one statement, for what Python itself has named, in the words of the probe's answer: `scopes`, the nearest first. `stack`: where it

@@ -22,7 +22,7 @@ pub(super) const GOOD_PART: f64 = 0.2;
 pub(super) type Statements = (KeptAt, Vec<(KeptAt, f64)>);
 
 /// A keeper as the answer has it; `of`: whose type is told beside the scope.
-fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
+pub(super) fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
     let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
     let is = |key: &str| holder.get(key).and_then(Value::as_bool).unwrap_or(false);
     Some(Keeper {

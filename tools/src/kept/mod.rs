@@ -25,6 +25,7 @@ mod reads;
 mod remade;
 mod remedy;
 mod removes;
+mod resets;
 mod scope;
 mod shared;
 mod stored;
@@ -35,6 +36,6 @@ mod texts;
 mod values;
 mod ways;
 
-pub(crate) use files::{kept_at, kept_in_scopes};
+pub(crate) use files::{begins_anew, kept_at, kept_in_scopes};
 pub(crate) use passes::Parsed;
 pub(crate) use texts::{Texts, is_of_this_machine};

@@ -60,29 +60,32 @@ fn fix_of(finding: &Finding, replay: &Replay, held_by: &HeldBy, share: Option<&S
 const EXPLAINS: f64 = 0.4;
 
 /// What is known of a finding beyond the events of its recording, for the judgement of it.
-pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Testimony {
+///
+/// `began`: when its recording did, in nanoseconds of the Unix epoch.
+pub(crate) fn testimony(finding: &Finding, replay: &Replay, began: u64, share: Option<&Share>) -> Testimony {
     if !finding.is_active_leak() && !finding.may_be_sparse_leak() {
         return Testimony::default();
     }
     let held_by = holder::held_by(finding, replay);
     let known = fix_of(finding, replay, &held_by, share).map(|fix| fix.known);
-    Testimony { known, keepers: keepers(&held_by, finding.last_step) }
+    let is_anew = |h: &Holder| h.rebound && kept::begins_anew(finding, replay, h, began);
+    Testimony { known, keepers: keepers(&held_by, finding.last_step, &is_anew) }
 }
 
 /// Those who speak for a finding. Where all that were found explain little of it they do not: what they hold may only be allocated by the same
-/// line. `step`: the one that is reported.
-fn keepers(held_by: &HeldBy, step: u32) -> Vec<Keeper> {
+/// line. `step`: the one that is reported; `is_anew`: whether a name begins anew now and then.
+fn keepers(held_by: &HeldBy, step: u32, is_anew: &dyn Fn(&Holder) -> bool) -> Vec<Keeper> {
     let HeldBy::Found(holders) = held_by else { return Vec::new() };
     // What does not grow explains nothing of what does.
     let (staying, growing): (Vec<&Holder>, Vec<&Holder>) = holders.iter().partition(|h| h.stays);
     let share = |all: &[&Holder]| all.iter().map(|h| h.share).sum::<f64>();
     let is_explained = share(&growing) >= EXPLAINS * (1.0 - share(&staying));
     let kept = growing.into_iter().filter(|h| !h.may_be_garbage());
-    if is_explained { kept.map(|h| keeper(h, step)).collect() } else { Vec::new() }
+    if is_explained { kept.map(|h| keeper(h, step, is_anew)).collect() } else { Vec::new() }
 }
 
 /// What the judgement asks of a holder.
-fn keeper(h: &Holder, step: u32) -> Keeper {
+fn keeper(h: &Holder, step: u32, is_anew: &dyn Fn(&Holder) -> bool) -> Keeper {
     let first = h.counts.first().map(|c| c.entries).or(h.entries);
     let looks = h.counts.iter().map(|c| (Some(c.entries), c.step)).chain([(h.entries, h.step)]);
     let looks = looks.filter_map(|(entries, at)| Some((entries?, at.unwrap_or(u32::MAX))));
@@ -90,7 +93,7 @@ fn keeper(h: &Holder, step: u32) -> Keeper {
     Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),
-        deepens: h.graph && h.rebound || h.has_growing_gradients(),
+        deepens: h.graph && h.rebound && !is_anew(h) || h.has_growing_gradients(),
         awaited: h.awaited,
         // What leaves a container is kept by the graph of its own gradient.
         bound: h.bound.as_ref().filter(|_| !(h.graph && h.gradient)).map(|b| b.entries),
@@ -233,14 +236,16 @@ mod tests {
     #[test]
     fn holders_of_little_of_it_do_not_speak_for_it() {
         let of = |share: f64| Holder { share, ..Holder::default() };
-        let count =
-            |shares: &[f64]| keepers(&HeldBy::Found(shares.iter().map(|s| of(*s)).collect()), 0).len();
+        let count = |shares: &[f64]| {
+            keepers(&HeldBy::Found(shares.iter().map(|s| of(*s)).collect()), 0, &|_| false).len()
+        };
         assert_eq!(
             [count(&[0.06]), count(&[0.1, 0.1]), count(&[0.33, 0.33, 0.33]), count(&[0.5])],
             [0, 0, 3, 1]
         );
-        let told =
-            |all: Vec<Holder>| keepers(&HeldBy::Found(all), 0).iter().map(|k| k.blocks).collect::<Vec<_>>();
+        let told = |all: Vec<Holder>| {
+            keepers(&HeldBy::Found(all), 0, &|_| false).iter().map(|k| k.blocks).collect::<Vec<_>>()
+        };
         let ring = Holder { stays: true, blocks: 8, ..of(0.8) };
         let list = Holder { blocks: 2, ..of(0.2) };
         assert_eq!(
