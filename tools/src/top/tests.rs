@@ -61,8 +61,8 @@ const PLAIN: &str = r" strandline top · 6 processes · sizes in GiB · sorted b
  q quit  ↑↓ select  s sort  / filter  enter stack  p snapshot  ? help";
 
 const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
-   train.py:12 step
-   train.py:11 step";
+ one of 2 stacks that lead there:
+   train.py:12 step";
 
 const LEAK: &str = r" strandline top · 3 processes · sizes in GiB · sorted by growth
  RANK GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
