@@ -46,7 +46,7 @@ fn the_largest_value_fits_and_the_next_one_does_not() {
     let allocated =
         runs.iter().find(|r| r["value"] == *value).and_then(|r| r["peak_allocated_bytes"].as_u64());
     assert!(allocated.is_some_and(|b| b + (771 << 20) <= 991 << 20), "{told}");
-    assert_eq!(varied["replaced"], "the value of --batch-size, which was 7");
+    assert_eq!(varied["replaced"], "the value of --batch-size (it was 7)");
     let left: Vec<_> = std::fs::read_dir(folder.join("")).expect("the folder").flatten().collect();
     let left: Vec<_> =
         left.iter().flat_map(|f| std::fs::read_dir(f.path()).into_iter().flatten().flatten()).collect();

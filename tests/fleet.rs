@@ -107,7 +107,7 @@ fn what_all_ranks_have_is_said_once_and_healthy_ranks_do_not_differ() {
     let (_leaks, fleet) = grown("fleet-leaks", &words);
     let text = strandline(&["report", &fleet]);
     let words: Vec<&str> = text.split_whitespace().collect();
-    assert!(words.join(" ").contains("The same is true of all 24 processes."), "{text}");
+    assert!(words.join(" ").contains("This is true of all 24 processes."), "{text}");
     assert_eq!(text.matches("    allocated  ").count(), 1, "{text}");
     assert_eq!(differ(&json(&fleet)), []);
     let (_even, fleet) = grown("fleet-even", &["--ranks", "24"]);

@@ -99,7 +99,7 @@ fn changes_are_tried_and_what_they_save_is_told() {
     );
     // Seven batches of 1 MiB at each of four layers, at least.
     assert!(smaller["saved_bytes"].as_i64().is_some_and(|b| b > 28 << 20), "{told:#}");
-    assert_eq!(smaller["replaced"], "the value of --batch-size, which was 8");
+    assert_eq!(smaller["replaced"], "the value of --batch-size (it was 8)");
     assert_eq!(
         (&failing["failed"]["status"], &failing["needed_bytes"]),
         (&1.into(), &Value::Null),

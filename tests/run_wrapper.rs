@@ -102,7 +102,10 @@ fn blindness_is_said_with_its_reason() {
     let folder = Folder::new("nothing");
     let (status, stdout, stderr) = output(run(&folder, &["/bin/true"]));
     assert_eq!((status, stdout.as_str()), (0, ""));
-    assert!(stderr.contains("strandline: NOTHING RECORDED: no CUDA call was seen"), "{stderr}");
+    assert!(
+        stderr.contains("strandline: NOTHING RECORDED: ") && stderr.contains("so no CUDA call was seen"),
+        "{stderr}"
+    );
     assert!(stderr.contains("strandline doctor -- /bin/true"), "{stderr}");
     let mut disabled = run(&folder, &["/bin/true"]);
     disabled.env(strandline::format::env::DISABLE, "1");

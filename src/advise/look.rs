@@ -9,7 +9,7 @@ use crate::replay::Replay;
 pub struct KindInfo {
     /// The stable name, as in JSON.
     pub name: &'static str,
-    /// What was seen; the bytes go before it, the blocks where it has `{}`.
+    /// What was seen, after its bytes; `{blocks}` stands for how many blocks it is.
     pub seen: &'static str,
     /// What to do.
     pub change: &'static str,

@@ -1,6 +1,7 @@
 //! One leak (or what may be one) from the mark at which it was first said to the end: which lines are part of it, and the
 //! finding that tells of it.
 
+use super::amounts::thousands;
 use super::certainty::{Certainty, Evidence};
 use super::check::Grown;
 use super::finding::{BIRTHS, Finding, FindingSite, GrainName, LONGEST_LIFE, REMADE, StreamRef};
@@ -172,10 +173,14 @@ impl Case {
             let all = if gone >= stood.bytes_now / 10 * 9 { "all" } else { "most" };
             self.finding = stood;
             let noun = self.finding.grain.noun();
-            let begins = format!("at the end of the last {noun}, before the job freed ");
+            let last = thousands(self.finding.last_step.into());
+            let freed = ", the last one before the job freed ";
             // A job can free in two parts what it held.
-            if !self.finding.explain.starts_with(&begins) {
-                self.finding.explain = format!("{begins}{all} of this memory: {}", self.finding.explain);
+            if !self.finding.explain.contains(freed) {
+                self.finding.explain = format!(
+                    "at the end of {noun} {last}{freed}{all} of this memory: {}",
+                    self.finding.explain
+                );
             }
         }
     }
@@ -293,7 +298,7 @@ fn certainty(
             evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
-                "trend of how often these blocks are allocated (Laplace test; below -2: less and less often)",
+                "are these blocks allocated less and less often? Laplace trend statistic (below -2: yes)",
                 trend,
             ));
         }
@@ -308,7 +313,7 @@ fn certainty(
             evidence.push(Evidence::new(REMADE, rises.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
-                "trend of how often this happens (Laplace test; below -2: less and less often)",
+                "does this happen less and less often? Laplace trend statistic (below -2: yes)",
                 trend,
             ));
         }

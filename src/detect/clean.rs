@@ -67,7 +67,7 @@ fn no_line(replay: &Replay, all: &[Finding]) -> String {
     {
         let (noun, step) = (f.grain.noun(), f.withdrawn_step.unwrap_or(0));
         return format!(
-            "the memory of one line grew, and stopped growing before {noun} {}; no other line of code",
+            "the memory that one line allocated had stopped growing by {noun} {}; no other line of code",
             thousands(step.into())
         );
     }

@@ -9,6 +9,7 @@ use crate::replay::SiteKind;
 pub(super) fn lines(g: &Grown<'_>) -> String {
     match g.finding.sites.len() {
         _ if are_unknown(g) => UNKNOWN.to_owned(),
+        1 if is_native(g) => "this function".to_owned(),
         1 => "this line".to_owned(),
         n => plural(n as u64, "line"),
     }
@@ -16,16 +17,25 @@ pub(super) fn lines(g: &Grown<'_>) -> String {
 
 /// The same where they were told before: of several, "these".
 pub(super) fn these_lines(g: &Grown<'_>) -> String {
-    let n = g.finding.sites.len();
-    let this = if n == 1 { "this" } else { "these" };
-    if are_unknown(g) { UNKNOWN.to_owned() } else { format!("{this} {}", numbered(n as u64, "line")) }
+    match g.finding.sites.len() {
+        n if n > 1 && !are_unknown(g) => format!("these {}", numbered(n as u64, "line")),
+        _ => lines(g),
+    }
 }
 
 const UNKNOWN: &str = "unknown lines";
 
 fn are_unknown(g: &Grown<'_>) -> bool {
-    let site = g.finding.sites.first().and_then(|s| g.replay.site(s.site));
-    site.is_some_and(|s| s.kind == SiteKind::Unknown)
+    kind(g) == Some(SiteKind::Unknown)
+}
+
+fn is_native(g: &Grown<'_>) -> bool {
+    kind(g) == Some(SiteKind::Native)
+}
+
+/// Of the line that has most of it.
+fn kind(g: &Grown<'_>) -> Option<SiteKind> {
+    Some(g.replay.site(g.finding.sites.first()?.site)?.kind)
 }
 
 /// Why, of blocks that are made anew, and larger or more of them each time.

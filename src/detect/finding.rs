@@ -267,6 +267,12 @@ impl Finding {
         Some(life.value as u64)
     }
 
+    /// The current rate, if it differs by more than a fifth from the rate of the whole run.
+    pub fn current_rate(&self) -> Option<f64> {
+        let now = self.current_bytes_per_step;
+        ((now - self.bytes_per_step).abs() > 0.2 * self.bytes_per_step.abs()).then_some(now)
+    }
+
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.
     pub fn grows(&self) -> bool {
         self.suppressed_by.is_none() && self.is_growth()

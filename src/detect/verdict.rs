@@ -1,6 +1,6 @@
 //! The first line of every report: one word and its reason.
 
-use super::amounts::{plural, size, thousands};
+use super::amounts::{plural, size, size_f, thousands};
 use super::certainty::Certainty;
 use super::clean::{is_bounded, nothing_leaks, watched};
 use super::detector::Detector;
@@ -95,7 +95,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             return about(Outcome::Oom, i, why);
         }
         let why =
-            post_mortem(replay, device).map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain));
+            post_mortem(replay, device).map_or_else(String::new, |m| format!("{} ({})", m.short, m.explain));
         let too_short = marks(replay) < MIN_MARKS;
         return Verdict { too_short, ..Verdict::new(Outcome::Oom, why) };
     }
@@ -115,8 +115,9 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
     let average = if f.is_rare() { " on average" } else { "" };
+    let now = f.current_rate().map(|now| format!(" (now {})", size_f(now))).unwrap_or_default();
     format!(
-        "memory grows by {rate} every {grain}{average} since {grain} {} on GPU {}",
+        "memory grows by {rate} every {grain}{average}{now} since {grain} {} on GPU {}",
         thousands(f.first_step.into()),
         f.device.0
     )

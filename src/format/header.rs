@@ -63,7 +63,7 @@ impl std::fmt::Display for HeaderError {
                 f,
                 "recording format {v}; this strandline reads up to {VERSION}: use the version that recorded it, or a newer one"
             ),
-            HeaderError::Truncated => f.write_str("the file is incomplete: it ends inside its header"),
+            HeaderError::Truncated => f.write_str("the file is incomplete (it ends inside its header)"),
             HeaderError::Damaged => f.write_str("the header's checksum does not match its bytes"),
         }
     }

@@ -6,7 +6,7 @@ use super::pages::Pages;
 use super::source::Source;
 use super::summary::{Summary, TailState};
 use super::tail::Tail;
-use crate::event::{Dropped, Event, Item, Names, ThreadId};
+use crate::event::{Dropped, Event, Item, Names, ThreadId, thousands};
 use crate::format::clock::Clock;
 use crate::format::events::Decoder;
 use crate::format::fold::Fold;
@@ -258,8 +258,11 @@ impl Reader {
             self.holes = 0;
         }
         if self.left_out > 0 {
-            let what = "what came after the first missing event was left out";
-            self.damage.add(self.cut_at, what, Some(self.left_out));
+            let what = format!(
+                "events are missing, and {} that came after the first of them cannot be used",
+                thousands(self.left_out)
+            );
+            self.damage.add(self.cut_at, what, None);
         }
         self.summary.finished = true;
         self.stage = Stage::Done;

@@ -58,13 +58,15 @@ impl Advised {
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
             let blocks = plural(a.blocks as u64, "block");
-            let what = format!("{} {}", size(a.bytes.0), a.info.seen.replace("{}", &blocks));
+            let what = format!("{} {}", size(a.bytes.0), a.info.seen.replace("{blocks}", &blocks));
             lines.extend(style.wrap(&format!("  {:<7}", n + 1), &what));
             let place = p.replay.site(a.site).map(|s| place(p, s)).unwrap_or_default();
             lines.extend(style.wrap("    where  ", place.trim_start_matches("by ")));
             lines.extend(style.wrap("    change ", a.info.change));
+            // What is left of the peak is less than what there is at another moment.
+            let why = if saved < a.bytes.0 { ", because another moment is the peak then" } else { "" };
             let without =
-                format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
+                format!("{} instead of {}: {} less{why}", size(a.without.0), size(a.peak.0), size(saved));
             lines.extend(style.wrap("    peak   ", &without));
         }
         lines.extend(self.missing(style));

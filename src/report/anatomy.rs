@@ -101,9 +101,9 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
             [] => "not accounted for".to_owned(),
             [one] => one.to_owned(),
             [_, _, _] if context.is_none() => {
-                "free, or used outside PyTorch (CUDA, libraries, other processes)".to_owned()
+                "free or used outside PyTorch (CUDA, libraries, other processes)".to_owned()
             }
-            [ref used @ .., "free"] => format!("free, or used outside PyTorch ({})", used.join(", ")),
+            [ref used @ .., "free"] => format!("free or used outside PyTorch ({})", used.join(", ")),
             _ => format!("outside PyTorch ({})", unknown.join(", ")),
         };
         rest.push(Part { name, bytes: lump });
@@ -168,11 +168,11 @@ mod tests {
     fn what_is_unknown_is_one_lump_with_its_names() {
         let names = |a: &Anatomy| parts_of(a, Some(2400), None).rest.pop().unwrap();
         let with = |a: &Anatomy| parts_of(a, Some(2400), Some(30)).rest.pop().unwrap();
-        let unknown = "free, or used outside PyTorch (kernels and libraries, other processes)";
+        let unknown = "free or used outside PyTorch (kernels and libraries, other processes)";
         assert_eq!(with(&anatomy()), part(unknown, 150));
         assert_eq!(
             names(&anatomy()),
-            part("free, or used outside PyTorch (CUDA, libraries, other processes)", 180)
+            part("free or used outside PyTorch (CUDA, libraries, other processes)", 180)
         );
         let a = Anatomy { free: Some(Bytes(80)), ..anatomy() };
         assert_eq!(names(&a), part("outside PyTorch (CUDA and libraries, other processes)", 100));

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::held::HeldBy;
+use super::held::{HeldBy, in_words};
 use super::later::later;
 use super::model::{Facts, Known, Moment, Process, Report, because, capacity, fatal, remedy, tried};
 use super::ranks::Ranks;
@@ -302,7 +302,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "steps_to_oom": f.steps_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
         "seconds_to_oom": f.seconds_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
         "explain": because(p, f, known),
-        "held_by": held_by(known),
+        "held_by": held_by(p, f, known),
         "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
             "file": k.file, "line": k.line, "source": k.source,
         })),
@@ -336,17 +336,20 @@ fn number(v: f64) -> Value {
     if v.is_finite() && v.fract() == 0.0 && v.abs() < 9e15 { json!(v as i64) } else { json!(v) }
 }
 
-fn held_by(known: Option<&Known>) -> Value {
-    const NOBODY: &str = "strandline had not looked for it";
-    let (status, holders, reason) = match known.map(|k| &k.held_by) {
-        None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
-        Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),
-        Some(HeldBy::NotFound(why)) => ("not_found", &[][..], Some(why.as_str())),
-        Some(HeldBy::Found(h)) => ("found", h.as_slice(), None),
+fn held_by(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
+    const NOBODY: &str = "not looked up while the process ran";
+    let held = known.map_or(&HeldBy::NotRun, |k| &k.held_by);
+    let (status, holders) = match held {
+        HeldBy::NotRun | HeldBy::Skipped(_) => ("not_run", &[][..]),
+        HeldBy::NotFound(_) => ("not_found", &[][..]),
+        HeldBy::Found(h) => ("found", h.as_slice()),
     };
+    let nobody = (*held == HeldBy::NotRun).then_some(NOBODY);
+    let reason = super::text::why_unknown(p, f, held).or(nobody);
     let details: Vec<Value> = holders.iter().map(|h| h.to_json()).collect();
+    let words = in_words(holders);
     let holders: Vec<String> = holders.iter().map(|h| h.in_short()).collect();
-    json!({ "status": status, "holders": holders, "reason": reason.filter(|r| !r.is_empty()), "details": details })
+    json!({ "status": status, "holders": holders, "words": words, "reason": reason.filter(|r| !r.is_empty()), "details": details })
 }
 
 fn site(p: &Process<'_>, s: &Site, share: f64) -> Value {

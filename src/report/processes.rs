@@ -174,6 +174,7 @@ impl Process<'_> {
             _ if self.at_step.is_some() => "-".to_owned(),
             (Ended::Exit, Some(status)) => format!("exit {status}"),
             (Ended::Signal(n), _) => signal_name(n).map_or_else(|| format!("signal {n}"), str::to_owned),
+            (Ended::Unknown, _) => "not seen".to_owned(),
             (ended, _) => ended.name(),
         };
         let is_told = self.at_step.is_some() || self.phrase().0.contains(RAN_OUT);

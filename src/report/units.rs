@@ -156,7 +156,12 @@ impl TableUnit {
 
 /// A forecast in three figures: nobody knows more.
 pub fn rounded(n: u64) -> u64 {
-    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    rounded_as(n, n)
+}
+
+/// The same, with as many figures as three of another number have.
+pub(super) fn rounded_as(n: u64, other: u64) -> u64 {
+    let unit = 10u64.pow(other.checked_ilog10().unwrap_or(0).saturating_sub(2));
     n.saturating_add(unit / 2) / unit * unit
 }
 

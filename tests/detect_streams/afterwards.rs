@@ -39,7 +39,8 @@ fn what_is_freed_as_the_training_returns_grew_until_then() {
         let j = training(40, 0, parts);
         let standing = j.standing();
         assert_eq!((j.outcome(), standing.len()), (Outcome::Growing, 1), "{standing:#?}");
-        let begins = format!("at the end of the last step, before the job freed {all} of this memory: ");
+        let begins =
+            format!("at the end of step 40, the last one before the job freed {all} of this memory: ");
         assert!(standing[0].explain.starts_with(&begins), "{}", standing[0].explain);
     }
 }

@@ -98,7 +98,7 @@ fn causes_are_told_apart() {
         (
             FULL,
             Cause::Batch,
-            "step 16 needed 5.8× as much memory as a typical step: it needed at least 23.0 GiB",
+            "step 16 needed 5.8× as much memory as a typical step (it needed at least 23.0 GiB",
         ),
         (
             Failing { live: 10 * GIB, ..FULL },

@@ -21,9 +21,9 @@ const TRL: &str = "1.3.0";
 const CARD: Size = Size(8 << 30);
 
 const STORY: &str = "\
-strandline: this shows a real leak. TRL 1.3.0's activation offloading, unmodified, around a small
-            vision-language model: each step leaves memory behind (huggingface/trl#5700). The job's
-            code is not changed.
+strandline: this shows a real leak: a small vision-language model is trained with TRL 1.3.0's
+            activation offloading, which leaves memory behind in each step
+            (huggingface/trl#5700). The code of the job and of TRL is not changed.
 ";
 
 /// Runs the command; the result is the exit status: 0 where the leak was found.

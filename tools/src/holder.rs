@@ -126,7 +126,9 @@ fn grew_since(h: &Holder, still: &Holder) -> bool {
 
 /// Why nobody holds what was found, if the job has freed it.
 fn freed(replay: &Replay, answer: &Value) -> &'static str {
-    let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at);
+    // The last step of a job that has ended lasts until its end.
+    let in_last = |at| replay.ended().is_some() && replay.step_at(Nanos(at)) >= Some(replay.steps());
+    let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at || in_last(at));
     match is_late {
         true => "the job freed these blocks after its last step, before strandline found their holder",
         false => "the job had freed these blocks before strandline found their holder",

@@ -23,14 +23,18 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// # Errors
 /// The recording cannot be read, or has no such region.
 pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
+    if options.peak && options.format == cli::DumpFormat::Text {
+        return Err(Error::usage("--peak is only in JSON", "add --format json"));
+    }
     let found = recording::find(Some(&options.recording))?;
     let path = recording::only(&found)?;
-    let (mut left, mut replay, mut feed) = read(path, &options.region)?;
+    let region = options.region.as_deref().unwrap_or_default();
+    let (mut left, mut replay, mut feed) = read(path, region)?;
     // A process that has just begun to be recorded: what keeps its rings open has not taken them yet.
     let began = Instant::now();
     while is_out_of_reach(&feed) && began.elapsed() < PATIENCE {
         thread::sleep(INTERVAL);
-        (left, replay, feed) = read(path, &options.region)?;
+        (left, replay, feed) = read(path, region)?;
     }
     if is_out_of_reach(&feed) {
         // What is in the file may end with an earlier region of this name.
@@ -39,7 +43,10 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
             .hint("run this again when the process has ended (see docs/recording.md, \"The region\")"));
     }
     if !left.marked {
-        let what = format!("there is no region \"{}\" in this recording", printable(&options.region));
+        let what = match &options.region {
+            Some(name) => format!("there is no region \"{}\" in this recording", printable(name)),
+            None => "--region NAME is missing".to_owned(),
+        };
         let named: Vec<String> = left.regions.iter().map(|r| format!("\"{}\"", printable(r))).collect();
         let hint = match named.as_slice() {
             [] => "make one: strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")".to_owned(),

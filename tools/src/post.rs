@@ -26,6 +26,12 @@ impl Failed {
     }
 }
 
+/// What a library says went wrong, without the names of its own that say nothing to a person.
+fn plain(said: &str) -> &str {
+    let said = said.strip_prefix("io: ").unwrap_or(said);
+    said.split_once(" (os error").map_or(said, |(said, _)| said)
+}
+
 /// Posts it once. What is said of a failure does not name the address: it may be a secret.
 ///
 /// # Errors
@@ -42,8 +48,10 @@ pub(crate) fn post(url: &str, headers: &[(String, String)], body: &Value) -> Res
         .into();
     let request = headers.iter().fold(agent.post(url), |request, (name, value)| request.header(name, value));
     let sent = request.content_type("application/json").send(&body.to_string());
-    let status =
-        sent.map_err(|e| Failed::retryable(e.to_string().replace(url, "the address")))?.status().as_u16();
+    let status = sent
+        .map_err(|e| Failed::retryable(plain(&e.to_string()).replace(url, "the address")))?
+        .status()
+        .as_u16();
     match status {
         200..300 => Ok(()),
         300..400 => Err(Failed::permanent(format!(

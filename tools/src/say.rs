@@ -26,7 +26,7 @@ pub(crate) fn failure<T>(it: io::Result<T>, without: impl Display) -> Option<T> 
 /// Says on stderr that part of a recording is missing, if it is.
 pub(crate) fn damage<D: Display>(path: &Path, damage: &[D]) {
     if let Some(first) = damage.first() {
-        line(format!("part of {} is damaged or missing, and is not counted: {first}", shown(path)));
+        line(format!("part of {} is damaged or missing, and is not counted ({first})", shown(path)));
     }
 }
 

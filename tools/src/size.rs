@@ -42,11 +42,7 @@ pub(crate) fn parse_at_least_one_mib(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
     if size.0 < 1 << 20 {
         let has_unit = text.ends_with(|c: char| c.is_alphabetic());
-        let why = if has_unit {
-            "is less than 1MiB, which is the least"
-        } else {
-            "has no unit; write it like 24GiB or 512MiB"
-        };
+        let why = if has_unit { "is less than 1MiB" } else { "has no unit; write it like 24GiB or 512MiB" };
         return Err(format!("\"{text}\" {why}"));
     }
     Ok(size)

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "wide_copy",
-        seen: "({}) is a copy of a tensor in a wider type, kept in memory together with the results computed from it",
+        seen: "({blocks}) is a copy of a tensor in a wider type, kept in memory together with the results computed from it",
         change: "compute in the narrower type, or in smaller pieces: most losses of PyTorch already sum in float32 internally",
     },
     find,

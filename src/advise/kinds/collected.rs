@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "collected_in_evaluation",
-        seen: "of results ({}), computed under torch.no_grad(), are kept on the GPU",
+        seen: "of results ({blocks}), computed under torch.no_grad(), are kept on the GPU",
         change: "move each result to the CPU as soon as it is computed (.cpu()), or keep only the numbers that you compute from it",
     },
     find,

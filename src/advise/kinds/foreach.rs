@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "optimizer_temporaries",
-        seen: "({}) is temporary memory of the optimizer (foreach=True)",
+        seen: "({blocks}) is temporary memory of the optimizer (foreach=True)",
         change: "pass fused=True to the optimizer",
     },
     find,

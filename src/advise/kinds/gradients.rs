@@ -7,7 +7,7 @@ use crate::event::total;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "late_zero_grad",
-        seen: "of gradients ({}) stay allocated after optimizer.step() and during the next forward pass",
+        seen: "of gradients ({blocks}) stay allocated after optimizer.step() and during the next forward pass",
         change: "call optimizer.zero_grad(set_to_none=True) right after optimizer.step()",
     },
     find,

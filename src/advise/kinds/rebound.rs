@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "kept_from_step_before",
-        seen: "({}) from the previous step stays allocated until this line has computed its new value",
+        seen: "({blocks}) from the previous step stays allocated until this line has computed its new value",
         change: "if the next step does not read this variable, delete it (and what is computed from it) at the end of each step: del NAME",
     },
     find,

@@ -14,15 +14,13 @@ use crate::replay::{Cohort, Quiet, Replay};
 pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { claims, explain } };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some(
-        "find where these tensors are stored, and release them when the step that used the stream is over",
-    ),
+    remedy: Some("find where these tensors are stored, and drop them when the step that uses them is over"),
     remedy_without_torch: Some(
         "free each array when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     is_leak: true,
     has_holder: true,
-    ..KindInfo::named("live-after-stream-exit", "memory from a side stream is kept")
+    ..KindInfo::named("live-after-stream-exit", "memory allocated on a side stream grows every {grain}")
 });
 
 /// Whether growth of this cohort is of this kind.

@@ -14,7 +14,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "create the stream once and reuse it: PyTorch gives cached memory only to the stream that it was allocated on",
+        "create the stream once and reuse it: PyTorch reuses cached memory only on the stream on which it was allocated",
     ),
     ..KindInfo::named("stranded-cache", "memory cached for streams that are no longer used")
 });

@@ -1,7 +1,7 @@
 //! JUnit's XML: a suite for each process, in it a case for each finding that fails, or one that passes.
 
 use super::remark::{Level, Remark, remarks, word};
-use crate::detect::Outcome;
+use crate::detect::{Outcome, final_oom};
 use crate::report::markup::escaped;
 use crate::report::model::{Process, Report};
 use crate::report::style::Style;
@@ -90,6 +90,9 @@ fn suite(r: &Report<'_>, p: &Process<'_>, remarks: &[&Remark<'_>]) -> Suite {
             Some(("error", attributes("oom", &format!("{word}: {reason}")), text::failures(p).join("\n")))
         }
         Outcome::Unknown => skipped(&format!("{word}: {reason}")),
+        Outcome::Leak | Outcome::Growing if final_oom(p.replay).is_some() => {
+            Some(("error", attributes("oom", word), text::failures(p).join("\n")))
+        }
         Outcome::Clean | Outcome::Leak | Outcome::Growing => None,
     };
     if cases.is_empty() || rest.is_some() {
@@ -104,7 +107,7 @@ fn suite(r: &Report<'_>, p: &Process<'_>, remarks: &[&Remark<'_>]) -> Suite {
 }
 
 fn failed(remark: &Remark<'_>) -> Case {
-    let at = remark.spot.as_ref().map(|s| format!(" {}:{}", s.file, s.line)).unwrap_or_default();
+    let at = remark.spot.as_ref().map(|s| format!(" at {}:{}", s.file, s.line)).unwrap_or_default();
     let kind = if remark.level == Level::Error { "leak" } else { "growing" };
     Case {
         name: format!("{}{at}", remark.finding.headline()),

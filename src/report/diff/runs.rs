@@ -86,6 +86,14 @@ impl Variant {
         self.median(|r| f64::from(r.steps)) as u32
     }
 
+    /// How many steps its runs had: `40`, or `40 to 100`.
+    fn all_steps(&self) -> String {
+        let all = || self.runs.iter().map(|r| r.steps);
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let from = if least < most { format!("{} to ", thousands(least.into())) } else { String::new() };
+        format!("{from}{}", thousands(most.into()))
+    }
+
     fn deaths(&self) -> usize {
         self.runs.iter().filter(|r| r.died_in.is_some()).count()
     }
@@ -281,7 +289,7 @@ impl Runs {
             [
                 v.name.clone(),
                 v.runs.len().to_string(),
-                thousands(v.steps().into()),
+                v.all_steps(),
                 format!("{}{noise}", size(v.peak())),
                 growing,
                 words,

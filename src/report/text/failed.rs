@@ -56,15 +56,12 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         let noun = p.replay.step_source().noun();
         let before = match (size(c.start_before), size(c.peak_before)) {
             (start, peak) if start == peak => String::new(),
-            (start, peak) if start == size(c.start) => {
-                format!("; the previous {noun} began with as much and peaked at {peak}")
-            }
             (start, peak) => format!("; the previous {noun} began with {start} and peaked at {peak}"),
         };
         let text = format!(
-            "it failed: this {noun} began with {} allocated and needed at least {} more{before}",
+            "it failed: this {noun} began with {} allocated and needed at least {}{before}",
             size(c.start),
-            size(m.need)
+            size(c.start.saturating_add(m.need))
         );
         out.extend(style.wrap("  before ", &text));
     }
@@ -96,7 +93,8 @@ fn requested_by(p: &Process<'_>, o: &OomEvent) -> String {
     let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/") && !is_generated(&f.file);
     let asked = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
     let line_of = |f: &Frame| {
-        format!(" at {}{}", if p.replay.is_installed(&f.file) { "" } else { "your " }, line(p, f))
+        let is_installed = p.replay.is_installed(&f.file);
+        format!(" at {}", if is_installed { line(p, f) } else { your_line(p, f) })
     };
     asked.map(line_of).unwrap_or_default()
 }

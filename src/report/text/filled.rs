@@ -134,12 +134,9 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     // Blocks of the last steps are too young to be called left behind.
     let last = m.anatomy.step.saturating_sub(1).min(p.replay.steps().saturating_sub(GRACE)).max(n);
     let who = match first.grain {
-        GrainName::Step if last == n => format!("by step {}", thousands(n.into())),
-        GrainName::Step => format!("by steps {} to {}", thousands(n.into()), thousands(last.into())),
         GrainName::Microbatch => format!("since microbatch {}", thousands(n.into())),
-        GrainName::Tick | GrainName::Iteration => {
-            format!("since {} {}", first.grain.noun(), thousands(n.into()))
-        }
+        grain if last == n => format!("by {} {}", grain.noun(), thousands(n.into())),
+        grain => format!("by {}s {} to {}", grain.noun(), thousands(n.into()), thousands(last.into())),
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
     let young =

@@ -1,12 +1,12 @@
 //! What was found: a block of lines for each leak, one for each note.
 
-use super::super::held::{HeldBy, in_words};
+use super::super::held::{HeldBy, Holder, in_words};
 use super::super::later::later;
 use super::super::model::{Ended, Facts, Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
 use super::phrase::{clause, current_rate, forecast};
-use super::place::{MISSING, at_place, kept_at, place, site, your_line};
+use super::place::{MISSING, at_place, kept_at, kept_by, place, site, your_line};
 use crate::detect::{Certainty, Finding, FindingSite, Severity};
 use crate::event::Frame;
 use crate::replay::{Cohort, SEVERAL, SiteKind};
@@ -33,13 +33,22 @@ fn is_searchable(p: &Process<'_>, f: &Finding) -> bool {
     Facts::of(p.replay).searches().is_some() && has_ended && f.kind.has_holder() && f.is_active_leak()
 }
 
-/// What the job says where it ended too early (`preload/src/probe/questions.rs`), and where that was before the search began.
-const CUT_SHORT: &str = "the job ended before the search did";
-const NOT_BEGUN: &str = "the job ended first";
-/// What is said of a search that was not finished.
-const NOT_FINISHED: &str = "unknown: the job ended while strandline was still looking for it";
-/// What is said where no search began.
-const NOT_SEARCHED: &str = "unknown: the job ended before strandline had looked for it";
+/// What the job says where it ended too early (`preload/src/probe/questions.rs`).
+const CUT_SHORT: [&str; 2] = ["the job ended before the search did", "the job ended first"];
+/// What is said then, and where no search began.
+const NOT_SEARCHED: &str = "the job ended before strandline had looked for it";
+
+/// Why it is not known who holds what was found; `None` where it is, and where nobody was to be asked.
+pub(in crate::report) fn why_unknown<'h>(p: &Process<'_>, f: &Finding, held: &'h HeldBy) -> Option<&'h str> {
+    match held {
+        HeldBy::Skipped(why) if CUT_SHORT.contains(&why.as_str()) => Some(NOT_SEARCHED),
+        HeldBy::NotFound(why) | HeldBy::Skipped(why) => Some(why),
+        HeldBy::NotRun if is_searchable(p, f) => {
+            Some(if p.damage.is_empty() { NOT_SEARCHED } else { MISSING })
+        }
+        HeldBy::NotRun | HeldBy::Found(_) => None,
+    }
+}
 
 /// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
@@ -134,23 +143,14 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
     allocated(p, f, &mut say);
     match known.map(|k| &k.held_by) {
-        Some(HeldBy::Found(holders)) => {
-            for (i, text) in in_words(holders).iter().enumerate() {
-                say(if i == 0 { "held by" } else { "" }, text);
-            }
-        }
+        Some(HeldBy::Found(holders)) => held_by(holders, &mut say),
         // The statement was found without a holder, and says what keeps it.
         Some(_) if known.is_some_and(|k| k.kept_at.is_some()) => {}
-        Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
-        Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
-        Some(HeldBy::Skipped(why)) if why == CUT_SHORT => say("held by", NOT_FINISHED),
-        Some(HeldBy::Skipped(why)) if why == NOT_BEGUN => say("held by", NOT_SEARCHED),
-        Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
-        Some(HeldBy::NotRun) if is_searchable(p, f) && !p.damage.is_empty() => {
-            say("held by", &format!("unknown: {MISSING}"));
-        }
-        Some(HeldBy::NotRun) if is_searchable(p, f) => say("held by", NOT_SEARCHED),
-        Some(HeldBy::NotRun) | None => {}
+        held => match held.and_then(|held| why_unknown(p, f, held)) {
+            Some("") => say("held by", "unknown"),
+            Some(why) => say("held by", &format!("unknown: {why}")),
+            None => {}
+        },
     }
     let because = because(p, f, known);
     if !because.is_empty() {
@@ -189,8 +189,15 @@ fn is_on_several(p: &Process<'_>, f: &Finding) -> bool {
     f.grows() && p.replay.cohorts().iter().any(is_it)
 }
 
+/// Who holds it, a line for each.
+pub(super) fn held_by(holders: &[Holder], say: &mut dyn FnMut(&str, &str)) {
+    for (i, text) in in_words(holders).iter().enumerate() {
+        say(if i == 0 { "held by" } else { "" }, text);
+    }
+}
+
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
-fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
+pub(super) fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     // What was freed has the stream that it waits for, not the one it was allocated on.
     let stream = match f.stream.filter(|_| f.kind.is_leak()) {
         Some(s) if s.side => format!(", side stream {}", s.id.0),
@@ -252,19 +259,29 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     // Of several lines, the one that has most.
     let most = f.sites.first().filter(|s| s.share < 0.995);
     let most = most.map(|s| format!(", {} of it", percent(s.share))).unwrap_or_default();
-    let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
-        let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
-        let life =
-            f.in_use_for().map(|life| format!(": no block of it lived longer than {}", plural(life, grain)));
-        let most = if most.is_empty() { " allocated".to_owned() } else { format!(",{most} allocated") };
-        let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
+        let (since, until) = (thousands(f.first_step.into()), thousands(until.into()));
+        let freed = f
+            .in_use_for()
+            .map(|life| format!("; all of it was freed, each block after at most {}", plural(life, grain)));
+        let end = if most.is_empty() { "" } else { "," };
+        let place = named.as_ref().map(|s| format!("{most} allocated {}{stream}{end}", at_place(p, s)));
         return format!(
-            "memory{place} grew until {grain} {until} and then stopped growing{} (it looked like growth from {grain} {said} on)",
-            life.unwrap_or_default()
+            "memory{} grew from {grain} {since} and had stopped growing by {grain} {until}{}",
+            place.unwrap_or_default(),
+            freed.unwrap_or_default()
         );
     }
+    let place = named.as_ref().map(|s| {
+        let by = match s.kind {
+            SiteKind::Line => "",
+            _ if most.is_empty() => ", allocated",
+            _ => " allocated",
+        };
+        format!("{most}{by} {}{stream}", at_place(p, s))
+    });
+    let place = place.unwrap_or_default();
     let explain = because(p, f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
         Some(b) => {
@@ -274,9 +291,10 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             let after = more.map(|b| format!(" (about {} more than now)", size(b))).unwrap_or_default();
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
-                    "the limit, {}, would be reached{when}{whole}, but this GPU has only {}: set a smaller limit; {explain}",
+                    "its limit, {}, would be reached{when}{whole}, but this GPU has {} and would be full before that: set a smaller limit. {}",
                     b.source,
-                    size(room)
+                    size(room),
+                    clause(explain)
                 ),
                 None => format!(
                     "not a leak: the growth stops when {} is full{when}{whole}{after}; {explain}",
@@ -288,7 +306,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
             format!("{explain}; this has happened too rarely to be reported as growth")
         }
         None if f.is_small() => {
-            format!("{explain}; growth as small as this is only a note")
+            format!("{explain}; {} is too little to be reported as growth", size(f.bytes_now))
         }
         None => explain.to_owned(),
     };
@@ -304,6 +322,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let yours = named.as_ref().filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let yours = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
+    let kept = known.and_then(|known| kept_by(p, known)).map(|by| format!(", {by}")).unwrap_or_default();
     let bounded = if f.certainty == Certainty::Bounded { "BOUNDED: " } else { "" };
-    format!("{bounded}{}{place}{yours}: {sizes}{explain}", f.headline()).trim_end().to_owned()
+    format!("{bounded}{}{place}{yours}{kept}: {sizes}{explain}", f.headline()).trim_end().to_owned()
 }

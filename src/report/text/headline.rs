@@ -85,7 +85,7 @@ impl Report<'_> {
         // Of one that did not fail nothing is said.
         let end = |p: &Process<'_>| p.has_failed().then(|| (p.ended, p.replay.exit_status()));
         if self.processes.iter().all(|p| end(p) == end(lead)) {
-            return format!("This is the verdict for {all}.");
+            return format!("This is true of {all}.");
         }
         // One is named: each name takes a look at all.
         let mut others =
@@ -167,8 +167,8 @@ fn as_of(p: &Process<'_>) -> Option<String> {
     let (step, whole, by) = (p.at_step?, p.at_end()?, p.by_end()?);
     let (noun, phrase) = (p.replay.step_source().noun(), whole.phrase().0);
     let step = thousands(step.into());
-    (phrase != p.phrase().0)
-        .then(|| format!("This is the verdict as of the end of {noun} {step}; {by}, it is {phrase}."))
+    let then = if phrase == p.phrase().0 { "the same" } else { phrase };
+    Some(format!("This is the verdict as of the end of {noun} {step}; {by}, it is {then}."))
 }
 
 /// What is said of a process, with its punctuation; `alone`: others differ, and it is named.

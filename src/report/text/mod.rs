@@ -19,7 +19,7 @@ mod told;
 mod whole;
 
 pub(super) use ended::killed;
-pub(super) use found::rate;
+pub(super) use found::{rate, why_unknown};
 pub(super) use headline::growing;
 pub(super) use phrase::clause;
 pub use place::stream;

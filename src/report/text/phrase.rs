@@ -12,13 +12,7 @@ pub(in crate::report) fn clause(reason: &str) -> String {
 
 /// The current rate, if it differs by more than a fifth from the rate of the whole run.
 pub(super) fn current_rate(f: &Finding) -> Option<String> {
-    current_beyond(f, 0.2)
-}
-
-/// The same, if it differs by more than this part.
-fn current_beyond(f: &Finding, part: f64) -> Option<String> {
-    let recent = f.current_bytes_per_step;
-    ((recent - f.bytes_per_step).abs() > part * f.bytes_per_step.abs()).then(|| size_f(recent))
+    f.current_rate().map(size_f)
 }
 
 /// Steps beyond which only their order of magnitude is told, where that is also more than a week away: what is so slow has other reasons to end
@@ -58,7 +52,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others => (
             "full after",
             format!("further {grain}"),
-            " (forecast from reserved memory, which grows faster than allocated memory)",
+            "; this counts reserved memory, which grows faster than allocated memory",
         ),
         false if f.speeds_up => {
             ("full after", format!("further {grain}"), " if the growth keeps speeding up")
@@ -92,7 +86,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         (l, u64::MAX) => {
             let least = rounded(l);
             let least = if when.mid == u64::MAX { plural(least, &noun) } else { thousands(least) };
-            format!("{about}{or_time}{rate} ({least} at the earliest, or never if the growth stops)")
+            format!("{about}{or_time} ({least} at the earliest, or never if the growth stops){rate}")
         }
         (l, h) => {
             let (least, most) = (thousands(rounded(l)), thousands(rounded(h)));
@@ -108,20 +102,21 @@ fn first_digit(n: u64) -> u64 {
     n / unit * unit
 }
 
-/// The same of a job that is judged second by second: `about 1 h 31 min at this rate (90 % interval 1 h 12 min to 2 h 19 min)`.
+/// The same of a job that is judged second by second: `about 1 h 31 min (90 % interval 1 h 12 min to 2 h 19 min) at this rate`.
 fn in_time(when: SecondsToOom, rate: &str) -> String {
     if when.low > FAR_SECONDS {
         const DAY: u64 = 24 * 3600;
         return format!("more than {}{rate}", seconds(first_digit(when.low / DAY) * DAY));
     }
     let about = match when.mid {
-        u64::MAX => format!("an unknown time{rate}"),
+        u64::MAX => "an unknown time".to_owned(),
         0 => return format!("less than one second{rate}"),
-        mid => format!("about {}{rate}", seconds(mid)),
+        mid => format!("about {}", seconds(mid)),
     };
-    match (when.low, when.high) {
-        (l, h) if l == h => about,
-        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if the growth stops)", seconds(l)),
-        (l, h) => format!("{about} (90 % interval {} to {})", seconds(l), seconds(h)),
-    }
+    let range = match (when.low, when.high) {
+        (l, h) if l == h => String::new(),
+        (l, u64::MAX) => format!(" ({} at the earliest, or never if the growth stops)", seconds(l)),
+        (l, h) => format!(" (90 % interval {} to {})", seconds(l), seconds(h)),
+    };
+    format!("{about}{range}{rate}")
 }

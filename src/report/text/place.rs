@@ -53,17 +53,17 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
         SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
             Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
             Some(f) => by(f),
-            None => format!("by native code at {}{}", s.frame.file, s.frame.function),
+            None => by(&s.frame),
         },
         SiteKind::Unknown if has_no_stacks(p) && Facts::of(p.replay).is_none("python") => {
-            "at an unknown line: there is no Python in this process, and native stacks were not recorded"
+            "at an unknown line (there is no Python in this process, and native stacks were not recorded)"
                 .to_owned()
         }
         SiteKind::Unknown if has_no_stacks(p) => {
-            "at an unknown line: this recording has no stacks (--stacks none)".to_owned()
+            "at an unknown line (--stacks none: no stacks were recorded)".to_owned()
         }
-        SiteKind::Unknown if !p.damage.is_empty() => format!("at an unknown line: {MISSING}"),
-        SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
+        SiteKind::Unknown if !p.damage.is_empty() => format!("at an unknown line ({MISSING})"),
+        SiteKind::Unknown => "by native code (no Python line is known)".to_owned(),
     }
 }
 

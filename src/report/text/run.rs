@@ -90,15 +90,21 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        StepSource::Optimizer => "counted by calls of optimizer.step()",
-        StepSource::Backward => "counted by calls of backward()",
+        StepSource::Optimizer => "each ends with optimizer.step()",
+        StepSource::Backward => "each ends with backward()",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
             let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
                 (Some(seconds), _) => format!("one every {seconds} s"),
                 (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
-                _ if asked == "snapshot" => "as marked in the snapshot".to_owned(),
-                _ => "counted by calls of strandline.step()".to_owned(),
+                _ if asked == "snapshot" => match Facts::of(p.replay).number("first_step") {
+                    Some(first) => format!(
+                        "as marked in the snapshot; step 1 here is step {} of the job",
+                        thousands(first)
+                    ),
+                    None => "as marked in the snapshot".to_owned(),
+                },
+                _ => "each ends with strandline.step()".to_owned(),
             };
             return format!("{} ({by})", plural(n, "step"));
         }
@@ -134,7 +140,7 @@ fn begins(p: &Process<'_>) -> String {
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
     own.or(p.names.frames(stack).next()).map_or_else(String::new, |f| {
         format!(
-            "; each begins with an allocation at {}, and what came before the first of these is iteration 1",
+            "; each begins with an allocation at {}, and iteration 1 is everything before the first of them",
             line(p, f)
         )
     })

@@ -65,6 +65,10 @@ pub(super) fn lines(
         row("       freed, still in use".into(), &none, &|r| show(r.pending.0));
     }
     let mut out = t.lines(2);
+    if d.rows.iter().any(|r| r.pending.0 > 0) {
+        let text = "freed, waiting: the job freed it, but a stream may still use it (record_stream)";
+        out.extend(style.wrap("         ", text));
+    }
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
     if ends.len() > COLUMNS && sees_blocks {
         let (head, tail) = ("         ", format!(" at the end of each {grain}"));
@@ -73,7 +77,7 @@ pub(super) fn lines(
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
-            "step {}, the last one, is shown as of its optimizer.step(): what was freed after that, such as gradients, is still in it",
+            "each step is shown as of the next one's first allocation; step {}, the last one, as of its optimizer.step(): what the job freed later, such as gradients, is still counted",
             thousands(last.step.into())
         );
         out.extend(style.wrap("         ", &text));

@@ -210,7 +210,10 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             _ if e.own => format!(", the job's own status{signal}"),
             81 => ": a leak was found (--fail-on-leak)".to_owned(),
             82 => ": strandline ended the job (--on-alert abort)".to_owned(),
-            83 => ": the job could not be judged (--fail-on-leak)".to_owned(),
+            83 => {
+                let gated = r.job().gated.and_then(|i| r.processes.get(i));
+                format!(": {} (--fail-on-leak)", gated.map_or("NOT JUDGED", |p| p.phrase().0))
+            }
             84 => ": memory grows (--fail-on-leak)".to_owned(),
             _ => String::new(),
         };

@@ -88,6 +88,7 @@ impl Moment {
             Moment::End if replay.steps() > 0 && !judged.read.is_snapshot => {
                 Moment::Step(replay.steps()).find(judged)
             }
+            Moment::End if judged.read.is_snapshot => at(all, "the end of the snapshot".into()),
             Moment::End => at(all, "the end of the run".into()),
             Moment::Now if judged.is_running() => at(all, "this moment".into()),
             Moment::Now => at(all, "the last event".into()),

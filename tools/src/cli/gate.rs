@@ -18,7 +18,7 @@ pub(crate) struct Gate {
     /// With --fail-on-leak: do not fail on growth up to RATE (1MiB/step, 100KiB/min); a leak always fails
     #[arg(long, value_name = "RATE", requires = "fail_on_leak")]
     pub(crate) allow_growth: Option<Threshold>,
-    /// File of findings to ignore, one per line: leak:PATTERN or growing:PATTERN, where PATTERN is part of the name of a function, a file or the object that holds the memory (* stands for any text); may be repeated
+    /// File of findings to ignore, one per line: leak:PATTERN or growing:PATTERN, where PATTERN (* matches any text) may match anywhere in the name of the function, the file or the object that holds the memory; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }

@@ -42,7 +42,7 @@ Exit status of `run`:
   127        the job is not found";
 
 /// Of `--known`, whose keys `docs/known.md` explains.
-const KNOWN: &str = "A JSON file of known leaks and their fixes: [{\"known\": NAME, \"kinds\": [KIND], \"files\": [FILE], \"remedy\": TEXT}, ...], where KIND is step-growth, live-after-stream-exit, pool-growth, pinned-growth, outside-growth, deferred-free, stranded-cache, fragmentation or cycle-garbage; may be given several times";
+const KNOWN: &str = "A JSON file of known leaks and their fixes: [{\"known\": NAME, \"kinds\": [KIND], \"files\": [FILE], \"remedy\": TEXT}, ...], where KIND (see docs/findings.md) is step-growth, live-after-stream-exit, pool-growth, pinned-growth, outside-growth, deferred-free, stranded-cache, fragmentation or cycle-garbage; may be given several times";
 
 /// Finds GPU memory leaks in a PyTorch job without changing its code.
 #[derive(Parser, Debug)]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// `strandline predict`
 #[derive(Args, Debug)]
+#[command(override_usage = "strandline predict [OPTIONS] <CMD>...")]
 pub(crate) struct Predict {
     /// A card to ask about, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: a table of cards]
     #[arg(long, value_name = "CARD")]
@@ -44,9 +45,9 @@ Examples:
   strandline fit --gpu 24GiB --vary batch_size=1..64 train.py --batch_size 8
   strandline fit --gpu h100 --vary bs=1..256x2 --vary seq=512,1024,2048 -- train.py -b {bs} -s {seq}
 
-The value replaces {NAME} or {} in the command. A command with neither gets it as the
-option --NAME, if it has one; otherwise as the environment variable NAME, which must be
-set already, or be in capitals.
+The value replaces {NAME} or {} in the command. If the command has neither, it replaces the
+value of the command's option --NAME. If there is no such option, it becomes the value of
+the environment variable NAME, which must be set already or have a name in capitals.
 
 Exit status:
   the job's own, if it fails for another reason than memory; otherwise
@@ -56,7 +57,7 @@ Exit status:
 
 /// `strandline fit`
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "strandline fit [OPTIONS] --vary <NAME=VALUES> <CMD>...")]
 pub(crate) struct Fit {
     /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times; the options are then searched one after the other
     #[arg(long, required = true, value_name = "NAME=VALUES")]

@@ -49,7 +49,7 @@ pub(crate) struct Report {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Judge the recording as of the end of a step (step:40, or 40), and say how it was judged in the end
+    /// Judge the recording as of the end of a step (step:40, or 40), and compare that with the verdict on the whole recording
     #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
     pub(crate) at: Option<u32>,
     /// For a bug report: replace private names, paths, hosts and arguments with your/file1.py, function1, host1
@@ -73,12 +73,13 @@ pub(crate) enum LinksTo {
 fn step_only(text: &str) -> Result<u32, String> {
     match text.parse().or_else(|_| text.parse().map(Moment::Step)) {
         Ok(Moment::Step(n)) => Ok(n),
-        _ => Err("only the end of a step can be reported, written like step:40".into()),
+        _ => Err("only the end of a step can be reported, written like step:40; of other moments there are snapshots: strandline snapshot --at peak".into()),
     }
 }
 
 /// `strandline advise`
 #[derive(Args, Debug)]
+#[command(override_usage = "strandline advise [OPTIONS] [REC]")]
 pub(crate) struct Advise {
     /// `--known`, which changes nothing here.
     #[command(flatten)]
@@ -94,11 +95,11 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs, which makes a table with one row for each run. If the runs lie in subfolders, each subfolder becomes a table, whose runs are compared with the first of them
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs: prints a table with one row per run. If the runs lie in subfolders, each run is compared with the first one of its subfolder
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs with
-    /// the same NAME count as repeats of one configuration, as do folders such as run-1 and run-2
+    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run. Runs with the
+    /// same NAME, and folders such as run-1 and run-2, count as repeats of one configuration
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare in both, as for `snapshot --at` [default: the peak of recordings, the end of snapshots]
@@ -206,13 +207,15 @@ pub(crate) enum ExportFormat {
 
 /// `strandline left`
 #[derive(Args, Debug)]
+#[command(override_usage = "strandline left [OPTIONS] <RECORDING>")]
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: from the last strandline.mark("NAME begin") to mark("NAME end"). To leave a part out, call
+    /// Which region, by its name; without this, the recording's regions are listed. A region goes from the last
+    /// strandline.mark("NAME begin") to mark("NAME end"). To leave a part out, call
     /// mark("NAME skip") before it and mark("NAME count") after it. A `with strandline.watch_region():` block is "strandline region 0"; one inside it is "strandline region 1", and so on
     #[arg(long, value_name = "NAME")]
-    pub(crate) region: String,
+    pub(crate) region: Option<String>,
     /// With --format json: also print which lines held the memory at the region's peak
     #[arg(long)]
     pub(crate) peak: bool,
@@ -260,7 +263,7 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// Lines of text.
     Text,
-    /// JSON (of `dump`: one object for each event, in a line of its own).
+    /// JSON; of `dump`, one object for each event, one per line.
     Json,
 }
 

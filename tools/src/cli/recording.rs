@@ -11,6 +11,7 @@ use strandline::format::env;
 
 /// `strandline run`
 #[derive(Args, Debug)]
+#[command(override_usage = "strandline run [OPTIONS] <CMD>...")]
 pub(crate) struct Run {
     /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
     #[arg(short, long, value_name = "DIR")]

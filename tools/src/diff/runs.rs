@@ -53,7 +53,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Modes, Error> {
     }
     Modes::of(modes).ok_or_else(|| {
         let what = "there is only one run (or repeats of one): give a second recording";
-        let hint = "name both: strandline diff BASE NEW, or strandline diff old=REC new=REC";
+        let hint = "for example: strandline diff BASE NEW, or strandline diff old=REC new=REC";
         Error::usage(what, hint)
     })
 }

@@ -83,10 +83,17 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
     )
 }
 
+/// Programs that only a cluster's machines have.
+const OF_CLUSTERS: [&str; 4] = ["srun", "sbatch", "qsub", "bsub"];
+
 fn program(patient: &Patient) -> Check {
     let name = patient.job.program.to_string_lossy();
     let Some(path) = patient.job.find() else {
-        return Check::bad("command", format!("{name}: not found"), probe::other_python("doctor"));
+        let next = match OF_CLUSTERS.contains(&name.as_ref()) {
+            true => "run doctor on the machine where the job is started, such as a login node".to_owned(),
+            false => probe::other_python("doctor"),
+        };
+        return Check::bad("command", format!("{name} was not found on this machine"), next);
     };
     if let Some(told) = job::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
         return Check::bad("command", told.why, told.instead);

@@ -20,7 +20,7 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
                 "this python has torch on a simulated GPU: computed values are meaningless, memory use is as on a real GPU",
             );
             say::raw(&format!(
-                "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"
+                "  next  strandline run --simulate 24GiB train.py  # record it\n        {python} train.py  # without recording\n"
             ));
         }
         return Ok(0);

@@ -84,10 +84,9 @@ impl Varied<'_> {
         }
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
         if !self.needs.is_empty() {
-            lines.extend(style.wrap(
-                "  how       ",
-                &format!("each value of {} replaced {}{with}", self.asked.name, self.place.describe()),
-            ));
+            let how =
+                format!("{} was replaced by each value of {}{with}", self.place.describe(), self.asked.name);
+            lines.extend(style.wrap("  how       ", &how));
             lines.extend(self.table(cards));
         }
         if self.needs.values().any(|n| n.growth >= 1.0) {

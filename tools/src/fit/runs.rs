@@ -115,8 +115,12 @@ impl Runs<'_> {
                         Some(status) => Stop::Failed(Failure { value, status, lines }),
                         None => self.unused(value),
                     })?;
-                    let word = if through { "runs on" } else { "fails on" };
-                    say::line(format!("{}={value} {word} a card of {}", self.name, size(card.bytes)));
+                    let word = if through { "runs" } else { "runs out of memory" };
+                    say::line(format!(
+                        "{}={value} {word} on a simulated card of {}",
+                        self.name,
+                        size(card.bytes)
+                    ));
                     self.went_through.insert((value, card.bytes), through);
                     through
                 }

@@ -130,8 +130,9 @@ pub(crate) fn hidden(job: &Job) -> Option<Elsewhere> {
         Line::of(job).filter(|(name, _)| ["apptainer", "singularity"].contains(&name.as_str()))?;
     let verb = line.at(&["exec", "run", "shell"])?;
     Some(Elsewhere {
-        why: "no CUDA call was seen: the job did not use a GPU, or its container hides strandline's library"
-            .into(),
+        why:
+            "the job did not use a GPU, or its container hides strandline's library, so no CUDA call was seen"
+                .into(),
         instead: line.with(verb + 1, APPTAINER_WORDS),
     })
 }

@@ -16,9 +16,6 @@ pub(super) const OF_LISTS: &str =
 pub(super) const OF_DICTS: &str =
     "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
 
-pub(super) const OF_LISTS_IN_DICTS: &str =
-    "clear() the lists that it holds at the end of each epoch, or pop() the keys that are no longer needed";
-
 /// What helps where a container of such a type gets more and more.
 pub(super) fn of_container(type_name: &str) -> Option<&'static str> {
     Some(match type_name {

@@ -177,9 +177,9 @@ mod tests {
         let more = "more = load()\nkept += more\n";
         assert!(is(more, &list, 2, "kept += more").starts_with("call kept.clear() at"));
         let entry = "kept[0] += [net(x)]";
-        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists that it holds at"));
+        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists in kept at"));
         let entry = "kept[i].append(net(x))";
-        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists that it holds at"));
+        assert!(is(entry, &list, 1, entry).starts_with("clear() the lists in kept at"));
         let anew = "kept = [*kept, net(x)]";
         assert!(is(anew, &list, 1, anew).ends_with("del kept[:-n]"), "{}", is(anew, &list, 1, anew));
     }

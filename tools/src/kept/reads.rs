@@ -296,7 +296,9 @@ mod tests {
         }
         let host = stored("net(x)", "best = torch.stack(kept)", true);
         assert!(
-            host.contains("net(x).detach(), and in host memory, .cpu(): line 4, torch.stack(kept)"),
+            host.contains(
+                "net(x).detach(), without its graph, and in host memory, .cpu(): line 4, torch.stack(kept)"
+            ),
             "{host}"
         );
     }
@@ -374,7 +376,7 @@ mod tests {
             "for k in kept[::9]: print(k.item())",
             "print(kept[-1].item())",
         ] {
-            assert_eq!(stored("loss", after, true), "store it without its graph, loss.detach()", "{after}");
+            assert_eq!(stored("loss", after, true), "store loss.detach(), without its graph", "{after}");
         }
         let number = stored("net(x).mean()", "print(max(kept))", false);
         assert_eq!(number, "keep the number, net(x).mean().item(): line 4, max(kept), needs them");

@@ -1,9 +1,7 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::{Add, POOLS};
-use super::growing::{
-    EPOCHS, LONGEST, OF_DICTS, OF_LISTS, OF_LISTS_IN_DICTS, filled, of_container, of_modules,
-};
+use super::growing::{EPOCHS, LONGEST, OF_DICTS, OF_LISTS, filled, of_container, of_modules};
 use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
@@ -97,7 +95,7 @@ fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> O
     }
     let name = values.iter().find_map(|v| exception(source, *v))?;
     Some(format!(
-        "store only the text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
+        "store str({name}) instead of the exception: an exception keeps the frames of its traceback, and the tensors in their variables"
     ))
 }
 
@@ -153,7 +151,10 @@ fn of_graph<'t>(
             "cut the graph between steps: .detach() the tensors that go into the next step".into()
         }
         is_number => {
-            let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
+            let what = one.map_or_else(
+                || "store it without its graph: .detach()".to_owned(),
+                |value| format!("store {value}.detach(), without its graph"),
+            );
             let many = match read {
                 _ if is_number || !add.grows || is_sum => String::new(),
                 Some(r) if r.when != When::Newest => {
@@ -162,7 +163,7 @@ fn of_graph<'t>(
                 }
                 _ => ", and limit how many are kept".into(),
             };
-            format!("store it without its graph, {value}{many}")
+            format!("{what}{many}")
         }
     })
 }
@@ -222,11 +223,12 @@ fn of_container_alone<'t>(
     let type_name = keeper.type_name.as_str();
     let base = || ways::container(source, type_name).or(filled.filter(|_| ways::is_namespace(type_name)));
     let of_type = of_container(type_name).or_else(|| of_container(base()?))?;
+    let lists_in_it = || format!("clear() the lists in {} {EPOCHS}", keeper.variable);
     if of_type == OF_DICTS && matches!(filled, Some("list" | "deque")) {
-        return Some(OF_LISTS_IN_DICTS.to_owned());
+        return Some(format!("{}, or pop() the keys that are no longer needed", lists_in_it()));
     }
     if of_type == OF_LISTS && lists::is_in_another(add.node) {
-        return Some("clear() the lists that it holds at the end of each epoch".to_owned());
+        return Some(lists_in_it());
     }
     let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
     if let Some((line, text)) = removes::statement(source, container) {
@@ -320,7 +322,7 @@ mod tests {
         let cloned = stored("y = net(x)\nrow = y.detach()[0].unsqueeze(0)\n", "row");
         assert!(cloned.contains(".clone()"), "{cloned}");
         let error = stored("import sys\n", "(n, sys.exc_info())");
-        assert!(error.starts_with("store only the text"), "{error}");
+        assert!(error.starts_with("store str("), "{error}");
         let lists = "state = {'hist': []}\nstate['hist'] += [out]\n";
         let lists = is(lists, &global("state", "dict"), 2, "state['hist'] += [out]");
         assert!(lists.starts_with("clear() the lists"), "{lists}");
@@ -421,7 +423,11 @@ mod tests {
             let source = format!("try:\n    load(i)\nexcept ValueError as e:\n    {statement}\n");
             let found = super::super::find::kept_at(&source, &global("errors", "list"));
             let remedy = found.and_then(|f| f.remedy).unwrap_or_default();
-            assert_eq!(remedy.starts_with("store only the text, str(e)"), said, "{value}: {remedy}");
+            assert_eq!(
+                remedy.starts_with("store str(e) instead of the exception"),
+                said,
+                "{value}: {remedy}"
+            );
         }
     }
 

@@ -35,9 +35,9 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
         Tried::Needs(needs) => needs,
         Tried::Failed { status: own, .. } => {
             let what = format!(
-                "the job failed with status {own}, so nothing is predicted; see its own output above"
+                "the job failed with status {own}, so there is no prediction; see its own output above"
             );
-            let hint = "if its output says that a module is missing, install that for the Python that this names: strandline simulate --python";
+            let hint = "to install a missing module: $(strandline simulate --python) -m pip install NAME";
             return Err(Error::new(what).hint(hint).status(own));
         }
         Tried::Unused => return Err(Error::new("the job used no GPU memory, so nothing can be predicted")),

@@ -124,17 +124,17 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     }
     // Python itself ends with 2 where it cannot open the script.
     if let Some(script) = facts.script.as_ref().filter(|_| facts.ended == Some(Ended::Exit(2))) {
-        let next = "strandline run PATH/TO/train.py    (a path that is relative starts in this folder)";
+        let next = "strandline run PATH/TO/train.py    (the path is relative to this folder)";
         return (format!("there was no job to record ({script})"), Some(next.to_string()));
     }
-    let no_call = "no CUDA call was seen";
+    let no_call = "so no CUDA call was seen";
     let has_failed = !matches!(facts.ended, Some(Ended::Exit(0)) | None);
     let why = match &facts.torch {
         Some(Torch::Absent) if facts.ended != Some(Ended::Exit(2)) => {
-            format!("{no_call}, since this python has no torch")
+            format!("this python has no torch, {no_call}")
         }
         Some(Torch::CpuOnly(version)) => {
-            format!("{no_call}: torch {version} of this python is built without CUDA")
+            format!("torch {version} of this python is built without CUDA, {no_call}")
         }
         _ if has_failed => match facts.ended {
             Some(Ended::Signal(signal)) => {
@@ -143,13 +143,13 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
             }
             _ => "the job failed before its first CUDA call".to_owned(),
         },
-        _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
+        _ if !facts.device && !facts.simulated => format!("this machine has no NVIDIA GPU, {no_call}"),
         _ if facts.python && facts.simulated => {
-            format!("{no_call}: this Python's PyTorch has the simulated GPU, and the job put nothing on it")
+            format!("the job put nothing on the simulated GPU of this Python's PyTorch, {no_call}")
         }
-        _ if facts.python => format!("{no_call}: the job did not use a GPU"),
+        _ if facts.python => format!("the job did not use a GPU, {no_call}"),
         _ => format!(
-            "{no_call}: the job did not use a GPU, or a program that {} started lost LD_PRELOAD (env -i, sudo, ssh)",
+            "the job did not use a GPU, or a program that {} started lost LD_PRELOAD (env -i, sudo, ssh), {no_call}",
             facts.program
         ),
     };
@@ -191,7 +191,7 @@ mod tests {
         let cpu = Facts { torch: Some(Torch::CpuOnly("2.11.0+cpu".into())), ..python() };
         assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));
         let gpu = Facts { torch: Some(Torch::Cuda("2.11.0".into())), device: true, ..python() };
-        assert!(why(gpu).ends_with("the job did not use a GPU"));
+        assert!(why(gpu).starts_with("the job did not use a GPU, so"));
         let absent = Some("gone.py: no such file".to_owned());
         let absent = Facts { script: absent, ended: Some(Ended::Exit(2)), ..python() };
         assert_eq!(why(absent), "there was no job to record (gone.py: no such file)");
@@ -209,10 +209,7 @@ mod tests {
         assert!(next(&["accelerate", "strandline"]).contains("simulate --with-transformers"));
         assert!(next(&["strandline"]).contains("install strandline into this Python"));
         let unused = Facts { simulated: true, ..python() };
-        assert!(
-            why(unused)
-                .ends_with("this Python's PyTorch has the simulated GPU, and the job put nothing on it")
-        );
+        assert!(why(unused).starts_with("the job put nothing on the simulated GPU of this Python's PyTorch"));
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
         let elsewhere = job::elsewhere(&job::Job::new(&line, None), |_| None);
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });
@@ -221,7 +218,7 @@ mod tests {
         let line: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).into();
         let hidden = job::hidden(&job::Job::new(&line, None));
         let (why_not, next) = reason(&Facts { hidden, ended: Some(Ended::Exit(0)), ..Facts::default() });
-        assert!(why_not.ends_with("or its container hides strandline's library"), "{why_not}");
+        assert!(why_not.contains("or its container hides strandline's library"), "{why_not}");
         assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));
         let fixed = Facts { linkage: Some(Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));

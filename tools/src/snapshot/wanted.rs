@@ -62,7 +62,7 @@ fn streams(asked: &str, replay: &Replay) -> Result<Vec<(DeviceId, StreamHandle)>
         .collect();
     if found.is_empty() {
         let what = format!("no stream \"{asked}\" in this recording");
-        let hint = "give its number (as the report prints it), its handle (0x…), `default` or `side`";
+        let hint = "give its number (as printed in the report), its handle (0x…), `default` or `side`";
         return Err(Error::usage(what, hint));
     }
     Ok(found)

@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("TREND", "ALLOC over the last ten minutes"),
     ("GROWTH", "memory added per step and not yet freed (mb: microbatch)"),
     ("FULL IN", "time until the GPU is full, at the current rate"),
-    ("LAST", "time since the job's last event; if it is long, the job may be stuck"),
+    ("IDLE", "time since the job's last event; if it is long, the job may be stuck"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.
 const FAR: u64 = 100_000;
@@ -109,11 +109,8 @@ fn help(width: usize) -> Paragraph<'static> {
 
 fn headline(state: &State, shown: usize) -> String {
     let all = state.rows.len();
-    let how_many = if shown == all {
-        plural(all as u64, "process")
-    } else {
-        format!("{shown} of {}", plural(all as u64, "process"))
-    };
+    let how_many = plural(all as u64, "process");
+    let how_many = if shown == all { how_many } else { format!("{shown} of {how_many}") };
     let filter = match state.filter.as_str() {
         "" => String::new(),
         text => format!(" · filter {text}"),
@@ -150,7 +147,7 @@ impl Table {
             0 => "PID",
             _ => "PROCESS",
         };
-        let heads = [head, "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "TREND", "GROWTH", "FULL IN", "LAST"];
+        let heads = [head, "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "TREND", "GROWTH", "FULL IN", "IDLE"];
         let mut all = vec![heads.map(str::to_owned)];
         for (r, (is_rank, name)) in shown.iter().zip(names) {
             let name = if is_rank && head == "PROCESS" { format!("rank {name}") } else { name };

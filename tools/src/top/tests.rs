@@ -36,7 +36,7 @@ fn same(lines: &[String], expected: &str) {
 }
 
 const PLAIN: &str = r" strandline top · 6 processes · sizes in GiB · sorted by process
-  PID GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
+  PID GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   IDLE
  4711   0    120   0.00   1.20   0.00 ▅▆▃▃▅▅▇▅             -            -  ended
  4711   0     15   0.00   0.19   0.00 ▄▄▄▇█▆▆▆             -            -  ended
  4711   0     20   0.00   0.19   0.00 ▄▅▇▇█▇▆▆             -            -  ended
@@ -65,7 +65,7 @@ const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
    train.py:12 step";
 
 const LEAK: &str = r" strandline top · 3 processes · sizes in GiB · sorted by growth
- RANK GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
+ RANK GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   IDLE
 >   1   1     24   2.20   2.75   2.50 ▁▂▃▄▅▆▇█   61 MiB/step    3 min 4 s  1 min
     0   0     24   2.10   2.75   2.50        -             -            -    2 s
     2   2     24   2.30   2.75   2.50        -             -            -  ended
@@ -172,7 +172,7 @@ fn what_keys_and_columns_mean_is_told_and_any_key_leads_back() {
     let mut state = job();
     press(&mut state, &[KeyCode::Char('?')]);
     let drawn = screen(&state).join("\n");
-    for head in ["ALLOC", "RESERV", "TREND", "GROWTH", "FULL IN", "LAST"] {
+    for head in ["ALLOC", "RESERV", "TREND", "GROWTH", "FULL IN", "IDLE"] {
         assert!(drawn.matches(head).count() >= 2, "{head}: its column, and what it means\n{drawn}");
     }
     assert_eq!(press(&mut state, &[KeyCode::Char('q')]), Ask::Nothing);
@@ -254,7 +254,7 @@ fn no_two_processes_are_called_the_same() {
         (true, ["    PID", "2001111", "2002222", "2003333"].map(String::from).as_slice())
     );
     assert!(
-        screen(&state)[1].ends_with("LAST") && screen(&state)[4].ends_with("ended"),
+        screen(&state)[1].ends_with("IDLE") && screen(&state)[4].ends_with("ended"),
         "{:#?}",
         screen(&state)
     );

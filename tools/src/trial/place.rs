@@ -119,12 +119,12 @@ impl Place {
     pub(crate) fn describe(&self) -> String {
         match self {
             Place::Text(text) => format!("{text} in the command"),
-            Place::Word { option, was, .. } => format!("the value of {option}, which was {was}"),
+            Place::Word { option, was, .. } => format!("the value of {option} (it was {was})"),
             Place::Variable { name, was: Some(was) } => {
-                format!("the environment variable {name}, which was {was}")
+                format!("the environment variable {name} (it was {was})")
             }
             Place::Variable { name, was: None } => {
-                format!("the environment variable {name}, which was not set")
+                format!("the environment variable {name} (it was not set)")
             }
         }
     }

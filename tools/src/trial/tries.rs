@@ -109,8 +109,8 @@ mod tests {
         };
         let (line, told) = made("optim=sgd").expect("it is there");
         assert_eq!(
-            (line.as_str(), &*told.instead()),
-            ("t.py --optim sgd -x", "instead of the value of --optim, which was adamw")
+            (line.as_str(), told.as_str()),
+            ("t.py --optim sgd -x", "the value of --optim (it was adamw)")
         );
         let added = ("t.py --optim adamw -x --bf16 --lr=1".to_owned(), Made::Added);
         assert_eq!(made("--bf16 --lr=1").expect("it is added"), added);

@@ -5,8 +5,6 @@ function findings() {
   $("found-title").textContent = "What was found" + (processes.length > 1 ? " in " + lane.name : "");
   $("findings").replaceChildren(...found.map(finding));
 }
-// A holder, with its count as people write one.
-const counted = holder => holder.replace(/\d{4,}(?= entries)/g, n => number(+n));
 function finding(f) {
   const grows = counts(f), cls = !grows ? "" : f.certainty === "leak" ? "bad" : "doubt";
   const box = el("div", undefined, ("finding " + cls).trim()), list = el("dl"), site = f.sites[0] || { frames: [] };
@@ -23,7 +21,7 @@ function finding(f) {
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
     const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
-    say("because", `it was reported as growing from ${unit()} ${number(f.detected_step)} until ${unit()} ${number(f.withdrawn_step)}${life ? `: no block of it lived longer than ${plural(life.value, noun(f.grain))}` : ""}`);
+    say("because", `it grew from ${unit()} ${number(f.first_step)} and had stopped growing by ${unit()} ${number(f.withdrawn_step)}${life ? `; all of it was freed, each block after at most ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   // What the explanation says is not said twice.
@@ -37,7 +35,7 @@ function finding(f) {
   if (grows && !full && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
-  if (h.holders.length || h.reason && grows && !f.kept_at) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "unknown: " + h.reason);
+  if (h.holders.length || h.reason && grows && !f.kept_at) say("held by", h.holders.length ? h.words.join("; ") : "unknown: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: not counted`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
@@ -63,11 +61,11 @@ function ahead(p, f) {
   const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
     && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
   if (p.findings.some(sooner)) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : remade(f) ? " at this rate, as the old and the new block must both fit" : ", by reserved memory, which grows faster than allocated memory" : " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? p.findings.some(g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain) ? " at the combined rate of all growth" : remade(f) ? " at this rate, as the old and the new block must both fit" : "; this counts reserved memory, which grows faster than allocated memory" : " at this rate"];
   // Three figures: nobody knows more.
   const rounded = n => n === null ? n : Number(n.toPrecision(3));
   const word = noun(f.grain), s = word === "second" ? t && t.mid !== null ? t : exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
-  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: range || "" });
+  const told = (size, said, range) => ({ label, size, said: said + (range || "") + rate, range: range || "" });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);

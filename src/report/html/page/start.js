@@ -10,7 +10,7 @@ function all() {
   document.documentElement.dataset.grows = leak ? leak.certainty : "";
   $("timeline-title").textContent = stepless() ? `Memory (no ${unit()} ended)` : `Memory at the end of each ${unit()}`;
   const isAfter = lane.d.peak_step > lane.p.steps && !lane.d.oom;
-  $("within-title").textContent = stepless() ? "Memory over the whole run" : isAfter ? `Memory from the last ${unit()} until the job ended` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
+  $("within-title").textContent = stepless() ? "Memory over the whole run" : isAfter ? `Memory after ${unit()} ${number(lane.p.steps)}, until the job ended` : lane.d.peak_step ? `Memory during ${unit()} ${number(lane.d.peak_step)} (the peak)` : `Memory during the ${unit()} of the peak`;
   $("ages-title").textContent = `Memory held ${after()}${stepless() ? "" : `, by the ${unit()} that allocated it`}`;
   $("which").firstChild.textContent = after();
   $("hint").textContent = `Click ${/^[aeiou]/.test(unit()) ? "an" : "a"} ${unit()} to see its memory. Drag to zoom, or use the arrow keys, +, - and Esc.`;

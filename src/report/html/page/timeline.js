@@ -81,7 +81,7 @@ function steps() {
   g.restore();
   g.fillStyle = css("soft"); g.textAlign = "right"; g.fillText(unit(), left - 6, h - 8); g.textAlign = "center";
   for (const s of ticks(first, right, Math.max(5, w / 90))) g.fillText(number(s), Math.max(left + 6, Math.min(x(s), w - 20)), h - 8);
-  $("steps").setAttribute("aria-label", stepless() ? `Memory of the job: at most ${size(lane.d.peak_allocated_bytes)}` : `Memory over ${many(unit())} ${number(first)} to ${number(last)}: at most ${size(high(c.peak))}, ${size(c.allocated[to])} at the end` + (leak ? `, growing by ${size(Math.round(leak.bytes_per_step))} every ${unit()}` : ""));
+  $("steps").setAttribute("aria-label", stepless() ? `Memory of the job: at most ${size(lane.d.peak_allocated_bytes)}` : `Memory over ${many(unit())} ${number(first)} to ${number(last)}: at most ${size(high(c.peak))}, ${size(c.allocated[to])} at the end${!view && lane.d.peak_allocated_bytes > high(c.peak) ? `, and at most ${size(lane.d.peak_allocated_bytes)} after that` : ""}` + (leak ? `, growing by ${size(Math.round(leak.bytes_per_step))} every ${unit()}` : ""));
   const shown = stacked.slice(0, 12), hidden = stacked.length - shown.length;
   const key = shown.map(s => [s.color, s.name]).concat(hidden > 0 ? [["", `and ${hidden} more`]] : [], [[css("ink"), `peak within the ${unit()}`, 1], [css("soft"), "reserved", 2]], behind ? [[css("edge"), `left behind by earlier ${unit()}s`, 1]] : []);
   $("legend").replaceChildren(...key.map(([k, t, stroke]) => {
