@@ -79,13 +79,13 @@ impl Replay {
         }
         let waits = |d: &super::Device| {
             let mut left = freed.clone();
-            let mut take = |h: &super::Held| {
+            let take = |h: &super::Held| {
                 let left = left.get_mut(&h.cohort)?;
                 let part = h.rounded().min(*left);
                 *left -= part;
                 Some(part)
             };
-            let pending = total(d.table.iter().filter(|h| h.pending).filter_map(|h| take(h)));
+            let pending = total(d.table.iter().filter(|h| h.pending).filter_map(take));
             pending.min(d.pending.0)
         };
         self.devices.iter().map(waits).collect()
