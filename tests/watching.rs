@@ -318,7 +318,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let told = verdicts(&folder.join("fired"));
     assert_eq!((told.len(), &told[1]["event"]), (2, &"held".into()), "{told:?}");
     assert_eq!(told[1]["finding"]["held_by"]["status"], "found");
-    let first = "Zebra.stash, a dict with 1,116 entries; it held 94 % of these blocks when this was found";
+    let first = "Zebra.stash, a dict with 1,116 entries; it holds 94 % of these blocks";
     let second =
         "the autograd graphs of __main__.zebras, a dict with 1,116 entries, through ZebraBackward.context";
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -267,10 +267,15 @@ impl Finding {
         Some(life.value as u64)
     }
 
-    /// The current rate, if it differs by more than a fifth from the rate of the whole run.
+    /// Bytes that each mark adds now, where that is more than a fifth off what each did since it began.
     pub fn current_rate(&self) -> Option<f64> {
-        let now = self.current_bytes_per_step;
-        ((now - self.bytes_per_step).abs() > 0.2 * self.bytes_per_step.abs()).then_some(now)
+        self.current_beyond(0.2)
+    }
+
+    /// The same, where it is off by more than this part.
+    pub fn current_beyond(&self, part: f64) -> Option<f64> {
+        let off = (self.current_bytes_per_step - self.bytes_per_step).abs();
+        (off > part * self.bytes_per_step.abs()).then_some(self.current_bytes_per_step)
     }
 
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.

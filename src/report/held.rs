@@ -246,14 +246,6 @@ impl Holder {
         is_memory && self.blocks > 1 && !self.graph
     }
 
-    /// It has fewer entries than it holds blocks: containers or other objects in it have them.
-    fn holds_in_entries(&self) -> bool {
-        let most = self.counts.iter().map(|c| c.entries).chain(self.entries).max();
-        let is_whole =
-            self.is_plain() && !self.direct && !self.graph && !self.gradient && self.through.is_none();
-        is_whole && most.is_some_and(|n| n < self.blocks)
-    }
-
     /// Nobody was found who has the objects: a reference cycle may be all that does.
     pub fn may_be_garbage(&self) -> bool {
         self.is_of_many() && !self.is_reachable()
@@ -267,27 +259,17 @@ impl Holder {
     /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = self.by().to_owned();
-        if self.holds_in_entries() {
-            said.push_str("objects in ");
-        }
-        let of_many = self.is_of_many().then(|| self.name.rsplit_once('.')).flatten();
-        said.push_str(&match of_many {
-            Some((class, attribute)) => {
-                format!(
-                    "the attribute {attribute} ({} {}) of many {class} objects",
-                    article(&self.kind),
-                    self.kind
-                )
-            }
-            None if self.is_of_cells() => "Out, the results of notebook cells".to_owned(),
-            None => spoken(&self.name),
+        said.push_str(&if self.is_of_cells() {
+            "Out, the results of notebook cells".to_owned()
+        } else {
+            spoken(&self.name)
         });
         if self.in_frame {
             said.push_str(", in a frame that an exception's traceback keeps alive");
         }
-        if self.is_of_many() && of_many.is_none() {
-            said.push_str(&format!(" of many objects, each {} {}", article(&self.kind), self.kind));
-        } else if !self.kind.is_empty() && of_many.is_none() {
+        if self.is_of_many() {
+            said.push_str(&format!(" of many objects, each of them {} {}", article(&self.kind), self.kind));
+        } else if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }
         if self.rebound {
@@ -336,12 +318,12 @@ impl Holder {
         if self.stays {
             said.push_str("; its number of entries no longer grows, so the growth is elsewhere");
         }
-        if self.share < 0.995 {
-            let who = if self.is_of_many() { "together they" } else { "it" };
-            said.push_str(&format!(
-                "; {who} held {} of these blocks when this was found",
-                percent(self.share)
-            ));
+        if self.share_to_tell() < 0.995 {
+            let holds = if self.is_of_many() { "together they hold" } else { "it holds" };
+            said.push_str(&format!("; {holds} {}", self.part("this memory", "these blocks")));
+        }
+        for (name, kind) in &self.also {
+            said.push_str(&format!("; {}, {} {kind}, holds the same memory", spoken(name), article(kind)));
         }
         if self.awaited {
             said.push_str(
@@ -410,13 +392,9 @@ pub(super) fn in_words(all: &[Holder]) -> Vec<String> {
         Some(twin) => {
             let (own, graph) = if h.graph { (twin, h) } else { (h, twin) };
             let mut alone = own.clone();
-            alone.share = 1.0;
-            format!(
-                "{}: the tensors themselves are {} of the blocks, and their autograd graphs keep {}",
-                alone.in_words(),
-                percent(own.share),
-                percent(graph.share)
-            )
+            (alone.share, alone.memory) = (1.0, None);
+            let parts = [own, graph].map(|h| h.part("the memory", "the blocks"));
+            format!("{}: its tensors hold {}, their autograd graphs {}", alone.in_words(), parts[0], parts[1])
         }
         None => h.in_words(),
     };

@@ -100,7 +100,7 @@ def limited(how):
 
     alert = [line for line in ran.stderr.splitlines() if line.startswith("strandline: ALERT")]
     print("      " + "\n      ".join(ran.stderr[ran.stderr.find("strandline: ALERT"):].splitlines()[:4]))
-    numbers = re.search(r"full at about step (\d+) \(90 % interval (\d+) to (\d+)\)", alert[0].replace(",", "")) if alert else None
+    numbers = re.search(r"full at step (\d+) \((\d+)-(\d+)\)", alert[0].replace(",", "")) if alert else None
     holds("the printed interval has the step", bool(numbers) and int(numbers[2]) <= died <= int(numbers[3]))
     fired = os.path.join(folder, "fired.jsonl")
     verdict = json.JSONDecoder().raw_decode(open(fired).read())[0] if os.path.exists(fired) else {}

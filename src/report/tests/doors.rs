@@ -373,10 +373,7 @@ fn what_helps_a_search_that_the_end_of_the_job_cut_short_is_told() {
         one_line(&Report { processes: vec![Process { known, ..judged.process() }], ..Report::default() })
     };
     let text = said(vec![Known { held_by: held_by.clone(), ..Known::default() }]);
-    assert!(
-        text.contains("held by unknown: the job ended while strandline was still looking for it"),
-        "{text}"
-    );
+    assert!(text.contains("held by unknown: the job ended before strandline had looked for it"), "{text}");
     // The statement says what keeps it.
     for held_by in [held_by, HeldBy::NotFound("no name".into()), HeldBy::NotRun] {
         let text = said(known().into_iter().map(|k| Known { held_by: held_by.clone(), ..k }).collect());

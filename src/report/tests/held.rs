@@ -29,7 +29,7 @@ fn variables_are_called_so_and_a_name_that_keeps_in_two_ways_is_said_once() {
     let said = in_words(&[of(true, 0.86), of(false, 0.14)]);
     assert_eq!(
         said,
-        ["m.x, a list: the tensors themselves are 14 % of the blocks, and their autograd graphs keep 86 %"]
+        ["m.x, a list: its tensors hold 14 % of the blocks, their autograd graphs 86 % of the blocks"]
     );
 }
 
@@ -55,8 +55,8 @@ fn answers_are_worded_for_people_and_for_programs() {
     assert_eq!(
         words,
         [
-            "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries; it held 94 % of these blocks when this was found",
-            "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context; it held 6.2 % of these blocks when this was found"
+            "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries; it holds 94 % of these blocks",
+            "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context; it holds 6.2 % of these blocks"
         ]
     );
     assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");

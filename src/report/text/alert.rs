@@ -1,13 +1,12 @@
 //! What is said while a job runs: that a device fills up, when it will be full and because of which line; and that it has
 //! stopped.
 
-use super::super::held::HeldBy;
+use super::super::held::{HeldBy, in_words};
 use super::super::model::{Facts, Known, Process};
 use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
-use super::super::units::{duration, plural, rounded_as, seconds, size, size_f, thousands};
-use super::found::{allocated, held_by};
-use super::place::{kept_at, kept_by_at, site};
+use super::super::units::{duration, plural, rounded, seconds, size, size_f, thousands};
+use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom, may_be_loading};
 use crate::event::Frame;
 
@@ -22,9 +21,8 @@ pub struct Spread {
     pub namesakes: Namesakes,
 }
 
-/// The one line that a chat shows: `GPU 0 will be full at about step 19 (90 % interval 18 to 20), in 2.5 min: leak at activation_offloading.py:430`;
-/// what is not told from a buffer that fills is `memory … grows`. Where the statement that keeps it is known, that is the place: ``leak kept by
-/// `hist.append(loss)` at leak.py:11``.
+/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
+/// a buffer that fills is `growth`. Where the statement that keeps it is known, that is the place: ``leak kept by `hist.append(loss)` at leak.py:11``.
 pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spread) -> String {
     let ranks = match spread {
         Spread { all: 0 | 1, .. } => String::new(),
@@ -33,8 +31,10 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
             format!(" ({found} of {all} processes; worst {name})")
         }
     };
-    let what = what(p, f, known.and_then(kept_by));
-    format!("GPU {} {}: {what}{ranks}", f.device.0, full(p, f))
+    let what = what(p, f);
+    let kept = known.and_then(kept_by);
+    let place = kept.unwrap_or_else(|| format!("at {}", file(p, f)));
+    format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
 }
 
 /// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT` and is not wrapped, so that
@@ -48,14 +48,21 @@ pub fn alert(
 ) -> Vec<String> {
     let mut out =
         vec![format!("strandline: {} {}", style.paint(Ink::Bad, "ALERT"), headline(p, f, known, spread))];
-    let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:11}"), text));
+    let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
-        say("kept at", &kept_at(p, kept));
+        say("kept", &kept_at(p, kept));
     }
     say("as of", &as_of(p, f));
-    allocated(p, f, &mut say);
+    if let Some(s) = site(p, f) {
+        let stream =
+            f.stream.filter(|s| s.side && f.kind.is_leak()).map(|s| format!(", on side stream {}", s.id.0));
+        say("where", &format!("{}{}", place(p, &s), stream.unwrap_or_default()));
+        if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
+            say("", &format!("reached from {}", your_line(p, yours)));
+        }
+    }
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
-        held_by(holders, &mut say);
+        in_words(holders).iter().for_each(|text| say("held", text));
     }
     if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
         say("fix", &fix.in_words());
@@ -70,7 +77,7 @@ pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<St
     let mut out =
         vec![format!("strandline: HOLDER FOUND: the memory that {place} allocated on GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
-        held_by(holders, &mut |label, text| out.extend(style.wrap(&format!("  {label:11}"), text)));
+        in_words(holders).iter().for_each(|text| out.extend(style.wrap("  held   ", text)));
     }
     out
 }
@@ -86,13 +93,16 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     if let Some(life) = f.in_use_for() {
         let life = plural(life, f.grain.noun());
         return format!(
-            "WITHDRAWN alert: the memory that {file} allocated on GPU {gpu} was freed after all{at}; it lived for up to {life}"
+            "WITHDRAWN, the alert on GPU {gpu}: the memory that {file} allocated was freed after all{at}; it lived for up to {life}"
         );
     }
-    format!("WITHDRAWN alert: the memory that {file} allocated on GPU {gpu} stopped growing{at}; {stay}")
+    format!("WITHDRAWN, the alert on GPU {gpu}: the memory that {file} allocated stopped growing{at}; {stay}")
 }
 
-/// `will be full at about step 19 (90 % interval 18 to 20), in 2.5 min`; `will not be full before step 60 (in 8 min), because the growth slows down`.
+/// Steps from now on within which a forecast is told to the step.
+const EXACT: u64 = 1000;
+
+/// `full at step 19 (18-20), in 2.5 min`; `not full before step 60 (in 8 min), because the growth slows down`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
     let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), f.grain.per());
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
@@ -101,33 +111,35 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         return format!("{}; another leak will fill the GPU sooner", fills());
     }
     let done = u64::from(marks(p, f));
-    // No more figures than are known of what is ahead.
-    let at = |n: u64| thousands(rounded_as(done.saturating_add(n), n));
-    let noun = f.grain.noun();
+    // Near ones are told to the step.
+    let number =
+        |n: u64| thousands(if n < EXACT { done.saturating_add(n) } else { rounded(done.saturating_add(n)) });
+    let at = |n: u64| format!("{} {}", f.grain.noun(), number(n));
     let time = |of: fn(SecondsToOom) -> u64| {
         let left = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
         left.map(|s| format!(", in {}", seconds(s))).unwrap_or_default()
     };
-    let mid = format!("will be full at about {noun} {}", at(when.mid));
+    let mid = format!("full at {}", at(when.mid));
     match (when.low, when.high) {
         (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
         (low, u64::MAX) => {
             let time = time(|s| s.low);
             let time = time.strip_prefix(", ").map(|time| format!(" ({time})")).unwrap_or_default();
-            format!("will not be full before {noun} {}{time}, because the growth slows down", at(low))
+            format!("not full before {}{time}, because the growth slows down", at(low))
         }
-        (low, high) => format!("{mid} (90 % interval {} to {}){}", at(low), at(high), time(|s| s.mid)),
+        (low, high) => {
+            format!("{mid} ({}-{}){}", number(low), number(high), time(|s| s.mid))
+        }
     }
 }
 
 /// What is not told from a buffer that fills is no leak, and what may be a model that is loaded may end with it.
-fn what(p: &Process<'_>, f: &Finding, kept: Option<String>) -> String {
-    if f.certainty == Certainty::Leak {
-        return format!("leak {}", kept.unwrap_or_else(|| format!("at {}", file(p, f))));
+fn what(p: &Process<'_>, f: &Finding) -> &'static str {
+    match f.certainty {
+        Certainty::Leak => "leak",
+        _ if may_be_loading(p.replay, f.device) => "growth before the first step",
+        _ => "growth",
     }
-    let place = kept.unwrap_or_else(|| format!("allocated at {}", file(p, f)));
-    let when = if may_be_loading(p.replay, f.device) { " before the first step" } else { "" };
-    format!("memory {place} grows{when}")
 }
 
 /// Whether another leak fills the same device before this one would.
@@ -141,7 +153,7 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
     if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
 }
 
-/// `step 6 (at 48 s) · peak 19.2 GiB of 22.9 GiB that the job can use · grows by 300 MiB a step since step 1`. Who reads it may read it later.
+/// `step 6 (at 48 s) · peak 19.2 GiB of the 22.9 GiB it can use · grows by 300 MiB a step since step 1`. Who reads it may read it later.
 fn as_of(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
     if f.grain != GrainName::Tick {
@@ -149,12 +161,8 @@ fn as_of(p: &Process<'_>, f: &Finding) -> String {
     }
     if let Some(d) = p.replay.device(f.device) {
         let usable = p.replay.usable(d.id);
-        let word = if usable.is_some() && usable == p.replay.limit(d.id) {
-            "allowed"
-        } else {
-            "that the job can use"
-        };
-        let usable = usable.map(|u| format!(" of {} {word}", size(u.0))).unwrap_or_default();
+        let word = if usable.is_some() && usable == p.replay.limit(d.id) { "may" } else { "can" };
+        let usable = usable.map(|u| format!(" of the {} it {word} use", size(u.0))).unwrap_or_default();
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
     let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));

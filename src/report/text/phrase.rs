@@ -36,7 +36,8 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     }
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
     // A reader divides what is left by the rate that is printed.
-    let current = current_beyond(f, 0.02).map(|rate| format!(" at the current {rate} {}", f.grain.per()));
+    let current =
+        f.current_beyond(0.02).map(|rate| format!(" at the current {} {}", size_f(rate), f.grain.per()));
     let current = current.unwrap_or_else(|| " at this rate".to_owned());
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),

@@ -171,7 +171,7 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
         match WAITS.get(attempt).filter(|_| again) {
             Some(wait) => {
                 if attempt == 0 {
-                    say::line(format!("{name} failed ({why}); strandline will try again"));
+                    say::line(format!("{name} failed: {why}; strandline will try again"));
                 }
                 let _ = hurried.recv_timeout(*wait);
             }
@@ -181,7 +181,7 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
                 } else {
                     format!(" {}", plural(attempt as u64 + 1, "time"))
                 };
-                return say::line(format!("{name} failed{times} ({why}); strandline gives up"));
+                return say::line(format!("{name} failed{times}: {why}; strandline gives up"));
             }
         }
     }

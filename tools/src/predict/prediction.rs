@@ -16,9 +16,7 @@ pub(super) struct Prediction {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "a simulated GPU computes no values, so an `if` on a tensor's value may take the other branch. cuDNN's workspaces are estimates. Not counted: memory of torch.compile's kernels and of CUDA graphs";
-/// And where several ranks run.
-const NOT_OF_RANKS: &str = ", and NCCL communicators after the first (486 MiB each on an H200)";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so an `if` on a tensor's value may take the other branch. cuDNN's workspaces are estimates. What torch.compile and CUDA graphs take is not counted, nor are NCCL communicators after the first (486 MiB each on an H200)";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.
@@ -34,7 +32,7 @@ impl Prediction {
                 format!("from {steps}; the second half of them needed no more than the first half")
             }
             Some(Why::Grows) => {
-                format!("from {steps}; the job was ended there because its memory GROWS")
+                format!("from {steps}, after which the job was ended, because its memory GROWS")
             }
             Some(Why::Unsettled) => {
                 format!("from {steps}; the later ones needed a little more than the earlier ones")
@@ -85,7 +83,7 @@ impl Prediction {
             lines.extend(style.wrap(&format!("  {:9}", ""), &classes.join(" · ")));
         }
         if buckets > 0 {
-            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP makes new buckets for gradients before step 2. The first ones ({}) may still be allocated then, so they are counted in what the job needs", size(buckets))));
+            lines.extend(style.wrap(&format!("  {:9}", "buckets"), &format!("DDP replaces its buckets of gradients before step 2. If step 1 takes less than about 0.1 s, the old ones ({}) may still be allocated in step 2, on some ranks and in some runs. They are counted in what the job NEEDS", size(buckets))));
         }
         let gpu = format!(
             "simulated with compute capability {}: cuBLAS's workspaces depend on it",
@@ -96,8 +94,13 @@ impl Prediction {
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
                 Fits::Yes(spare) => match self.needs.full_after(card) {
-                    Some(steps) => {
-                        format!("full about {} after the start", plural(about(steps), self.needs.noun))
+                    Some(n) => {
+                        let when =
+                            format!("full about {} after the start", plural(rounded(n), self.needs.noun));
+                        match self.needs.ended {
+                            None => format!("fits, {} to spare; if it ran longer, {when}", size(spare)),
+                            Some(_) => when,
+                        }
                     }
                     None => format!("fits, {} to spare", size(spare)),
                 },
@@ -130,8 +133,7 @@ impl Prediction {
             Outcome::Unknown => "NOT JUDGED",
         };
         lines.extend(style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", job.reason)));
-        let limits = format!("{NOT_SIMULATED}{}", if self.needs.has_ranks() { NOT_OF_RANKS } else { "" });
-        lines.extend(style.wrap(&format!("  {:9}", "limits"), &limits));
+        lines.extend(style.wrap(&format!("  {:9}", "limits"), NOT_SIMULATED));
         lines.join("\n") + "\n"
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Needs {
     /// The devices that its processes used, the fullest first.
     pub(crate) peaks: Vec<Peak>,
     pub(crate) steps: u32,
-    /// What is counted: `step`, `iteration`.
+    /// What those are: steps, iterations or seconds.
     pub(crate) noun: &'static str,
     /// Why the job was ended; `None`: it ended by itself.
     pub(crate) ended: Option<Why>,
@@ -88,12 +88,7 @@ impl Needs {
 
     /// What the CUDA context, kernels and libraries take of a card.
     pub(crate) fn libraries(&self) -> u64 {
-        BESIDE + if self.has_ranks() { NCCL } else { 0 }
-    }
-
-    /// Whether NCCL joins several processes, each with a device of its own.
-    pub(crate) fn has_ranks(&self) -> bool {
-        has_ranks(&self.peaks)
+        BESIDE + if has_ranks(&self.peaks) { NCCL } else { 0 }
     }
 
     /// Bytes of DDP's first buckets, which may be there beside the peak.
@@ -180,7 +175,7 @@ pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, E
         |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
     let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
     let (job, peaks, full_after) = (report.job(), peaks(&judged)?, BTreeMap::new());
-    let mut needs = Needs { peaks, steps, noun, ended: why, job, growth, full_after };
+    let mut needs = Needs { peaks, steps, noun, ended: why, job, growth, capability, full_after };
     for card in attempt.cards.iter().filter(|_| growth >= 1.0) {
         let usable = card.bytes.saturating_sub(needs.beside());
         let soonest = judged.iter_mut().filter_map(|j| j.full_after(usable)).min();

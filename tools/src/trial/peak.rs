@@ -5,7 +5,7 @@ use crate::analyze::Judged;
 use crate::error::Error;
 use serde_json::{Value, json};
 use strandline::event::DeviceId;
-use strandline::report::{Facts, Process};
+use strandline::report::{Facts, Namesakes, Process};
 
 /// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
 /// for each of two cuBLAS handles, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are
@@ -37,12 +37,13 @@ pub(crate) struct Peak {
 /// # Errors
 /// The recordings cannot be read once more.
 pub(super) fn peaks(judged: &[Judged]) -> Result<Vec<Peak>, Error> {
-    let name = |j: &Judged| Facts::of(&j.replay).who();
-    let of = |j: &Judged| peaks_of(&j.process(), (judged.len() > 1).then(|| name(j)));
-    let mut all: Vec<Peak> = judged.iter().flat_map(of).collect();
+    let mut all: Vec<Peak> = judged
+        .iter()
+        .flat_map(|j| peaks_of(&j.process(), (judged.len() > 1).then(|| crate::say::shown(&j.path))))
+        .collect();
     if has_ranks(&all) {
         for j in judged {
-            let (name, buckets) = (name(j), made_anew(j)?);
+            let (name, buckets) = (crate::say::shown(&j.path), made_anew(j)?);
             for p in all.iter_mut().filter(|p| p.process.as_ref() == Some(&name)) {
                 p.first_buckets = buckets.get(&DeviceId(p.device)).copied().unwrap_or(0);
             }

@@ -109,7 +109,7 @@ mod tests {
         };
         let (line, told) = made("optim=sgd").expect("it is there");
         assert_eq!(
-            (line.as_str(), told.as_str()),
+            (line.as_str(), told.place()),
             ("t.py --optim sgd -x", "the value of --optim (it was adamw)")
         );
         let added = ("t.py --optim adamw -x --bf16 --lr=1".to_owned(), Made::Added);

@@ -1,5 +1,6 @@
 //! What the source says of two places that call backward.
 
+use super::patterns::Job;
 use super::{Player, StackId};
 use crate::event::steps::InPass;
 
@@ -63,4 +64,31 @@ fn a_loop_of_its_own_is_no_part_of_another_step() {
     assert_eq!(told(&each_epoch, &[('u', 'v', ALWAYS)]).0, 200);
     let another_thread = format!("1ufbo {}", "2vfbp 1ufbo ".repeat(20));
     assert_eq!(told(&another_thread, &[('u', 'v', ALWAYS)]).0, told(&another_thread, &[]).0);
+}
+
+/// A loop over models that one line trains: each of them once, but where it is skipped.
+fn skipping(models: usize, is_skipped: fn(u32, usize) -> bool) -> (u32, u32) {
+    let mut j = Job::default();
+    let all: Vec<u64> = (0..models).map(|_| j.new_optimizer()).collect();
+    for i in 0..60 {
+        for (k, o) in all.iter().enumerate() {
+            j.backward(1);
+            if !is_skipped(i, k) {
+                j.run(*o);
+            }
+            j.zero();
+        }
+        j.player.letter('s');
+        j.steps += 1;
+    }
+    j.player.machine.finish();
+    (j.player.machine.steps(), j.steps)
+}
+
+#[test]
+fn a_step_that_is_skipped_in_a_loop_over_models_is_of_the_one_whose_turn_it_is() {
+    let (counted, made) = skipping(2, |i, k| if k == 0 { i % 7 == 6 } else { i % 11 == 10 });
+    assert_eq!(counted, made);
+    let (counted, made) = skipping(3, |i, k| i as usize % 13 == 6 + 2 * k);
+    assert_eq!(counted, made);
 }

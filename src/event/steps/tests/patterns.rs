@@ -441,33 +441,6 @@ const PATTERNS: &[Pattern] = &[
             j.steps += 1;
         }
     }),
-    ("a loop over two models whose scaler skips now one, now the other, and is updated at its end", |j| {
-        let (d, g) = (j.new_optimizer(), j.new_optimizer());
-        for i in 0..50 {
-            for (o, skips) in [(d, i % 7 == 6), (g, i % 11 == 10)] {
-                j.backward(1);
-                if !skips {
-                    j.run(o);
-                }
-                j.zero();
-            }
-            j.player.letter('s');
-            j.steps += 1;
-        }
-    }),
-    ("a loop over three models of which now one, now another is skipped", |j| {
-        let all = [j.new_optimizer(), j.new_optimizer(), j.new_optimizer()];
-        for i in 0..60 {
-            for (k, o) in all.into_iter().enumerate() {
-                j.backward(1);
-                if i % 13 != 6 + 2 * k {
-                    j.run(o);
-                }
-                j.zero();
-            }
-            j.steps += 1;
-        }
-    }),
     ("regularization every fourth and sixteenth iteration", |j| {
         let (d, g) = (j.new_optimizer(), j.new_optimizer());
         for i in 1..=60 {
