@@ -186,7 +186,8 @@ fn perfetto_has_memory_steps_phases_streams_and_findings() {
     }
     let said = read[2].to_string();
     assert!(
-        said.contains("memory grows every step") || said.contains("memory from a side stream is kept"),
+        said.contains("memory grows every step")
+            || said.contains("memory allocated on a side stream grows every step"),
         "{said}"
     );
     assert_eq!(read[3], serde_json::json!([]), "nothing was misunderstood");

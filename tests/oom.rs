@@ -123,7 +123,7 @@ fn a_leak_that_leaves_only_pieces() {
     let words = ["report", "--fail-on-leak", "--allow-growth", "1GiB/step"].map(AsRef::as_ref);
     let text = strandline(&[&words[..], &[ran.recording().as_os_str()]].concat());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let first = "strandline: OUT OF MEMORY. Growth that is suppressed by --allow-growth 1 GiB/step filled the GPU; memory grows by ";
+    let first = "strandline: OUT OF MEMORY. Growth that is suppressed by --allow-growth 1.0 GiB/step filled the GPU; memory grows by ";
     assert!(words.starts_with(first) && !words.contains(" try "), "{text}");
 }
 
