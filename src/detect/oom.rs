@@ -409,6 +409,11 @@ impl PostMortem {
         Outsiders { all: self.outside.unwrap_or(0), processes }
     }
 
+    /// Why it failed, with its numbers.
+    pub fn in_words(&self) -> String {
+        format!("{} ({})", self.short, self.explain)
+    }
+
     /// The same in words.
     pub fn outsiders(&self) -> &'static str {
         self.outsiders_of().in_words()

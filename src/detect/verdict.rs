@@ -94,8 +94,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             let why = format!("growth that is suppressed by {by} filled the GPU; {}", sum(&all[i]));
             return about(Outcome::Oom, i, why);
         }
-        let why =
-            post_mortem(replay, device).map_or_else(String::new, |m| format!("{} ({})", m.short, m.explain));
+        let why = post_mortem(replay, device).map_or_else(String::new, |m| m.in_words());
         let too_short = marks(replay) < MIN_MARKS;
         return Verdict { too_short, ..Verdict::new(Outcome::Oom, why) };
     }

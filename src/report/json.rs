@@ -235,7 +235,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
     };
     json!({
         "cause": filled.or(why.map(|m| m.cause.name())),
-        "explain": why.map(|m| format!("{}: {}", m.short, m.explain)),
+        "explain": why.map(|m| m.in_words()),
         "remedy": why.map(|m| m.remedy),
         "microbatch": scene.map(|s| s.microbatch),
         "before_recording_bytes": scene.map(|s| s.before_recording.0),

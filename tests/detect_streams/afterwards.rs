@@ -40,7 +40,7 @@ fn what_is_freed_as_the_training_returns_grew_until_then() {
         let standing = j.standing();
         assert_eq!((j.outcome(), standing.len()), (Outcome::Growing, 1), "{standing:#?}");
         let begins =
-            format!("at the end of step 40, the last one before the job freed {all} of this memory: ");
+            format!("at the end of step 39, the last one before the job freed {all} of this memory: ");
         assert!(standing[0].explain.starts_with(&begins), "{}", standing[0].explain);
     }
 }

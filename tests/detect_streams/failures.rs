@@ -108,19 +108,19 @@ fn causes_are_told_apart() {
         (
             Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },
             Cause::Outside,
-            "17.9 GiB of the GPU is used outside of PyTorch: other processes on this GPU, or libraries in this process",
+            "17.9 GiB of the GPU is used outside of PyTorch (other processes on this GPU, or libraries in this process",
         ),
         (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free when 2.0 GiB was"),
         (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB was freed"),
         (
             Failing { requested: 4 << 40, ..FULL },
             Cause::Request,
-            "one request of 4 TiB, more than the card has: 4 TiB was requested",
+            "one request of 4 TiB, more than the card has (4 TiB was requested",
         ),
         (
             Failing { steps: 0, ..FULL },
             Cause::Loading,
-            "the model, or other data loaded before the first step, does not fit: 2.0 GiB was requested",
+            "the model, or other data loaded before the first step, does not fit (2.0 GiB was requested",
         ),
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB on top"),
