@@ -374,17 +374,6 @@ def heads_in_branches():
 
 
 @case
-def heads_by_name():
-    """One line trains them all, each in its turn: there is one loop, and none within it."""
-    heads = {k: mlp(2) for k in ("boxes", "masks", "classes")}
-    optimizers = {k: adam(m) for k, m in heads.items()}
-    for i in range(60):
-        k = ("boxes", "masks", "classes")[i % 3]
-        step(heads[k], optimizers[k])
-    return 60
-
-
-@case
 def heads_in_one_line():
     one, two = mlp(2), mlp(2)
     a, b = adam(one), adam(two)
